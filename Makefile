@@ -1,0 +1,38 @@
+# Every target does its own set-up; where nothing is left to set up or build
+# that takes a moment.  The work is in tools/ and meson.build.
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export PYTHONPATH := $(CURDIR)/build/python
+
+run: build ## the demonstration, from C and from Python
+	build/examples/quickstart
+	python examples/quickstart.py
+
+build: setup ## libnabla, the Python package, tests, benches, examples
+	@tools/configure build -Dwerror=true
+	@ninja -C build
+
+test: build ## everything that can fail
+	@tools/test.py
+
+check: build ## format, warnings, layers, headers, symbols, Python
+	@tools/check
+
+asan: setup ## the tests under the address, undefined and leak sanitizers
+	@tools/test.py asan
+
+bench-engine: build ## the figures, as ratios
+	@tools/bench
+
+docs: build ## the reference manual, into build/docs
+	@tools/docs.py
+
+fmt: setup ## formats the C sources
+	@tools/format
+
+setup: ## system packages and .venv
+	@tools/setup
+
+clean: ## forgets all builds, keeps .venv
+	rm -rf build build-*
+
+.PHONY: run build test check asan bench-engine docs fmt setup clean

@@ -1,0 +1,40 @@
+/* nabla/nabla.h - all of Nabla for C.
+ *
+ * Chapters: nabla/base.h errors and threads, nabla/dtype.h element types,
+ * nabla/tensor.h tensors and scopes, nabla/ops.h operations of a common form and
+ * then, by family, nabla/view.h, nabla/reduce.h, nabla/contract.h,
+ * nabla/index.h, nabla/conv.h, nabla/linalg.h, nabla/random.h; nabla/op.h
+ * operations as data.  A first program:
+ *
+ *     #include <nabla/nabla.h>
+ *     #include <stdio.h>
+ *
+ *     int main(void)
+ *     {
+ *         nb_scope_open();
+ *         float data[] = {1, 2, 3, 4};
+ *         nb_tensor *x = nb_constant(NB_F32, 1, (int64_t[]){4}, data);
+ *         nb_tensor *y = nb_tanh(nb_mul(x, nb_num(0.5)));
+ *         char *text = nb_tensor_text(y);
+ *         puts(text ? text : nb_error_message());
+ *         nb_text_release(text);
+ *         nb_scope_close(0, NULL);
+ *     }
+ */
+#ifndef NABLA_NABLA_H
+#define NABLA_NABLA_H
+
+#include "nabla/base.h"
+#include "nabla/contract.h"
+#include "nabla/conv.h"
+#include "nabla/dtype.h"
+#include "nabla/index.h"
+#include "nabla/linalg.h"
+#include "nabla/op.h"
+#include "nabla/ops.h"
+#include "nabla/random.h"
+#include "nabla/reduce.h"
+#include "nabla/tensor.h"
+#include "nabla/view.h"
+
+#endif

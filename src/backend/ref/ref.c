@@ -1,0 +1,71 @@
+/* ref.c - choosing how to run a call. */
+#include "backend/ref/ref.h"
+
+#include "core/apply.h"
+
+enum { MAX_PARTS = 8, ALIGN = 64 };
+
+bool nb_ref_parts(const nb_call *c, int64_t *offset, int64_t *total)
+{
+    *total = 0;
+    for (int k = 0; k < c->op->nout; k++) {
+        nb_shape shape;
+        nb_dtype dtype;
+        int64_t n;
+        if (!nb_call_infer(c, k, &shape, &dtype)) return false;
+        nb_shape_count(&shape, &n);
+        offset[k] = *total;
+        *total += n * (int64_t)nb_dtype_size(dtype);
+        *total = (*total + ALIGN - 1) / ALIGN * ALIGN;
+    }
+    return true;
+}
+
+static bool run_parts(const nb_call *c, nb_tensor *y, nb_placed *out)
+{
+    int64_t offset[MAX_PARTS], total;
+    char *to[MAX_PARTS];
+    if (!nb_ref_parts(c, offset, &total)) return false;
+    out->buffer = nb_buffer_new((size_t)total);
+    if (!out->buffer) return false;
+    out->data = out->buffer->data;
+    for (int k = 0; k < c->op->nout; k++)
+        to[k] = out->data + offset[k];
+    return nb_ref_kernel(c, y, to);
+}
+
+static bool compute(const nb_call *c, nb_tensor *y, char *to)
+{
+    bool done = false;
+    if (c->op->kernel) return nb_ref_kernel(c, y, &to);
+    if (c->op->scalar == NB_S_mul && c->nin == 2 && c->op->kind &&
+        !c->sig->pointwise && !nb_ref_contract(c, y, to, &done))
+        return false;
+    return done || nb_ref_loop(c, y, to);
+}
+
+static bool run(const nb_call *c, nb_tensor *y, nb_placed *out)
+{
+    bool done = false;
+    if (c->op == &nb_op_part) return nb_ref_part(c, y, out);
+    if (c->op->nout > 1) return run_parts(c, y, out);
+    if (!nb_ref_view(c, y, out, &done)) return false;
+    if (done) return true;
+    nb_shape shape = nb_tensor_shape(y);
+    int64_t n;
+    nb_shape_count(&shape, &n);
+    out->buffer =
+        nb_buffer_new((size_t)n * nb_dtype_size((nb_dtype)y->dtype));
+    if (!out->buffer) return false;
+    out->data = out->buffer->data;
+    return compute(c, y, out->data);
+}
+
+bool nb_ref_run(const nb_call *c, nb_tensor *y, nb_placed *out)
+{
+    *out = (nb_placed){0};
+    if (run(c, y, out)) return true;
+    nb_buffer_drop(out->buffer);
+    nb_free(out->strides);
+    return false;
+}

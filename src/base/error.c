@@ -1,0 +1,67 @@
+/* error.c - the pending error of each thread: code and first message. */
+#include "base/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static _Thread_local struct {
+    nb_status code;
+    char message[1024];
+} pending;
+
+static void *put(nb_status code, const char *format, va_list ap)
+{
+    if (pending.code) return NULL;
+    pending.code = code;
+    vsnprintf(pending.message, sizeof pending.message, format, ap);
+    return NULL;
+}
+
+void *nb_fail(nb_status code, const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    put(code, format, ap);
+    va_end(ap);
+    return NULL;
+}
+
+void *nb_error_raise(nb_status code, const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    put(code ? code : NB_ERUNTIME, format, ap);
+    va_end(ap);
+    return NULL;
+}
+
+void *nb_fail_memory(size_t bytes, const char *what)
+{
+    return nb_fail(NB_EMEMORY, "out of memory: %zu bytes for %s", bytes, what);
+}
+
+bool nb_failed(void)
+{
+    return pending.code != NB_OK;
+}
+
+nb_status nb_error_code(void)
+{
+    return pending.code;
+}
+
+const char *nb_error_message(void)
+{
+    return pending.code ? pending.message : "";
+}
+
+void nb_error_clear(void)
+{
+    pending.code = NB_OK;
+    pending.message[0] = '\0';
+}
+
+const char *nb_version(void)
+{
+    return "0.1.0";
+}

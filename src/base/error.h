@@ -1,0 +1,19 @@
+/* error.h - the one door for failure.
+ *
+ * nb_fail is the only way to get an error, so every failure has a message.  It
+ * returns NULL, which serves functions that return a pointer and functions
+ * that return bool alike; nb_status functions return NB_STATUS(ok). */
+#ifndef NB_BASE_ERROR_H
+#define NB_BASE_ERROR_H
+
+#include "nabla/base.h"
+
+void *nb_fail(nb_status code, const char *format, ...) NB_PRINTF(2, 3);
+bool nb_failed(void);
+
+/* Out of memory: allocates nothing itself. */
+void *nb_fail_memory(size_t bytes, const char *what);
+
+#define NB_STATUS(ok) ((ok) ? NB_OK : nb_error_code())
+
+#endif

@@ -1,0 +1,181 @@
+/* memory.c - allocation with fault injection, and the cache of data blocks.
+ *
+ * Block sizes are rounded up to one of four steps per power of two, so a freed
+ * block fits the next request of about its size with at most a quarter wasted.
+ * Free blocks wait in one stack per size under a lock that is held for a few
+ * instructions.  Memory that waits is bounded: beyond CACHE_LIMIT it goes back
+ * to the system. */
+#define _GNU_SOURCE
+#include "base/memory.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { STEPS = 4, NSIZES = 40 * STEPS, ALIGN = 64 };
+static const size_t HUGE_PAGE = (size_t)2 << 20;
+static const size_t CACHE_LIMIT = (size_t)4 << 30;
+
+static _Thread_local int64_t fault;
+static atomic_int_fast64_t live;
+static atomic_size_t in_use;
+
+typedef struct spare {
+    struct spare *next;
+} spare;
+static struct {
+    pthread_mutex_t lock;
+    spare *top[NSIZES];
+    size_t bytes;
+} cache = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static bool must_fail(void)
+{
+    return fault > 0 && --fault == 0;
+}
+
+void nb_fault_set(int64_t nth)
+{
+    fault = nth;
+}
+
+int64_t nb_memory_live(void)
+{
+    return live;
+}
+
+size_t nb_block_bytes(void)
+{
+    return in_use;
+}
+
+static void *counted(void *p, size_t bytes)
+{
+    if (!p) return nb_fail_memory(bytes, "the engine");
+    live++;
+    return p;
+}
+
+void *nb_alloc(size_t bytes)
+{
+    return counted(must_fail() ? NULL : malloc(bytes ? bytes : 1), bytes);
+}
+
+void *nb_alloc_zero(size_t bytes)
+{
+    return counted(must_fail() ? NULL : calloc(1, bytes ? bytes : 1), bytes);
+}
+
+void *nb_resize(void *p, size_t bytes)
+{
+    if (!p) return nb_alloc(bytes);
+    void *more = must_fail() ? NULL : realloc(p, bytes ? bytes : 1);
+    return more ? more : nb_fail_memory(bytes, "the engine");
+}
+
+void nb_free(void *p)
+{
+    if (!p) return;
+    live--;
+    free(p);
+}
+
+char *nb_copy_text(const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = nb_alloc(bytes);
+    return copy ? memcpy(copy, text, bytes) : NULL;
+}
+
+bool nb_grow(void *array, int *room, int n, size_t item)
+{
+    void **p = array;
+    if (n <= *room) return true;
+    int more = *room ? 2 * *room : 8;
+    if (more < n) more = n;
+    void *bigger = nb_resize(*p, (size_t)more * item);
+    if (!bigger) return false;
+    *p = bigger;
+    *room = more;
+    return true;
+}
+
+/* The number of the smallest step that holds bytes, and the size of a step:
+ * sizes 64, 80, 96, 112, 128, 160, ... */
+static int step_of(size_t bytes)
+{
+    if (bytes <= ALIGN) return 0;
+    int power = 63 - __builtin_clzll((unsigned long long)(bytes - 1));
+    int quarter = (int)((bytes - 1) >> (power - 2) & 3);
+    return (power - 6) * STEPS + quarter + 1;
+}
+
+static size_t step_size(int step)
+{
+    int power = step / STEPS, quarter = step % STEPS;
+    size_t base = (size_t)ALIGN << power;
+    return base + base / STEPS * (size_t)quarter;
+}
+
+static void *fresh(size_t room)
+{
+    if (room < HUGE_PAGE) return aligned_alloc(ALIGN, (room + 63) / 64 * 64);
+    void *p = aligned_alloc(HUGE_PAGE, (room + HUGE_PAGE - 1) / HUGE_PAGE *
+                                           HUGE_PAGE);
+    if (p) madvise(p, room, MADV_HUGEPAGE);
+    return p;
+}
+
+void *nb_block_new(size_t bytes, size_t *room)
+{
+    int step = bytes > (size_t)1 << 44 ? NSIZES : step_of(bytes);
+    void *p = NULL;
+    if (step < NSIZES && !must_fail()) {
+        *room = step_size(step);
+        pthread_mutex_lock(&cache.lock);
+        spare *s = cache.top[step];
+        if (s) {
+            cache.top[step] = s->next;
+            cache.bytes -= *room;
+        }
+        pthread_mutex_unlock(&cache.lock);
+        p = s ? (void *)s : fresh(*room);
+    }
+    if (!p) return nb_fail_memory(bytes, "tensor data");
+    in_use += *room;
+    live++;
+    return p;
+}
+
+void nb_block_free(void *p, size_t room)
+{
+    if (!p) return;
+    in_use -= room;
+    live--;
+    pthread_mutex_lock(&cache.lock);
+    bool keep = cache.bytes + room <= CACHE_LIMIT;
+    if (keep) {
+        spare *s = p;
+        int step = step_of(room);
+        s->next = cache.top[step];
+        cache.top[step] = s;
+        cache.bytes += room;
+    }
+    pthread_mutex_unlock(&cache.lock);
+    if (!keep) free(p);
+}
+
+void nb_block_trim(void)
+{
+    pthread_mutex_lock(&cache.lock);
+    for (int i = 0; i < NSIZES; i++)
+        while (cache.top[i]) {
+            spare *s = cache.top[i];
+            cache.top[i] = s->next;
+            free(s);
+        }
+    cache.bytes = 0;
+    pthread_mutex_unlock(&cache.lock);
+}

@@ -1,0 +1,54 @@
+/* apply.h - calling an op: from arguments to a recorded node. */
+#ifndef NB_CORE_APPLY_H
+#define NB_CORE_APPLY_H
+
+#include "core/tensor.h"
+#include "nabla/op.h"
+
+typedef struct words {
+    int n;
+    int64_t at[NB_MAX_WORDS];
+} words;
+
+bool nb_pack(const nb_op *op, int nval, const nb_value *val, words *w);
+bool nb_settle_axes(nb_call *c);
+int64_t *nb_arg_words(nb_call *c, int k);
+bool nb_arg_print(const nb_call *c, int k, nb_text *t); /* "axis=1" */
+
+/* The op applied; results are added to r (lent).  `caller` is where the user
+ * called from, for nodes to remember. */
+bool nb_apply_many(nb_op *op, int nin, nb_tensor *const *in, int nval,
+                   const nb_value *val, nb_results *r, void *caller);
+
+/* The same for an op with one result. */
+nb_tensor *nb_apply(nb_op *op, int nin, nb_tensor *const *in, int nval,
+                    const nb_value *val, void *caller);
+
+/* Records a primitive with attributes that are packed and checked already:
+ * the way rules repeat a call with other inputs. */
+nb_tensor *nb_record(nb_op *op, int nin, nb_tensor *const *in, int nattr,
+                     const int64_t *attr);
+
+/* Shape and dtype of result k of a call whose signature is known. */
+bool nb_call_infer(const nb_call *c, int k, nb_shape *out, nb_dtype *dtype);
+
+/* "part": one result of an op with several. */
+extern nb_op nb_op_part;
+
+/* The dtype in which inputs combine, weak scalars being bent to the strong
+ * ones; NB_NOTYPE with an error if they do not. */
+nb_dtype nb_common_dtype(const char *who, int nin, nb_tensor *const *in);
+
+/* x in dtype d: itself, a cast, or a number rewritten. */
+nb_tensor *nb_as(nb_tensor *x, nb_dtype d);
+
+#define NB_CALLER __builtin_return_address(0)
+
+#define NB_V_INT(v)     {.kind = NB_VALUE_INT, .i = (int64_t)(v)}
+#define NB_V_FLOAT(v)   {.kind = NB_VALUE_FLOAT, .f = (v)}
+#define NB_V_TEXT(v)    {.kind = NB_VALUE_TEXT, .text = (v)}
+#define NB_V_LIST(m, v) {.kind = NB_VALUE_LIST, .n = (m), .list = (v)}
+#define NB_V_NONE       {.kind = NB_VALUE_NONE}
+#define NB_V_DEFAULT    {.kind = NB_VALUE_DEFAULT}
+
+#endif

@@ -1,0 +1,115 @@
+/* scope.c - what belongs to a thread: lent tensors, open vmaps and open
+ * differentiations. */
+#include "core/tensor.h"
+
+#include <string.h>
+
+enum { MAX_OPEN = 60 };
+
+static _Thread_local struct {
+    nb_tensor **lent;
+    int n, room;
+    int *mark;
+    int depth, marks;
+} pool;
+static _Thread_local struct {
+    int n;
+    nb_lane lane[MAX_OPEN];
+    const char *name[MAX_OPEN];
+} vmaps;
+static _Thread_local uint64_t traces;
+static atomic_int last_lane;
+
+nb_tensor *nb_lend(nb_tensor *x)
+{
+    if (!x) return NULL;
+    if (pool.depth == 0) {
+        nb_drop(x);
+        return nb_fail(NB_ERUNTIME,
+                       "no scope is open: call nb_scope_open first");
+    }
+    if (pool.n == pool.room &&
+        !nb_grow(&pool.lent, &pool.room, pool.n + 1, sizeof *pool.lent)) {
+        nb_drop(x);
+        return NULL;
+    }
+    return pool.lent[pool.n++] = x;
+}
+
+nb_status nb_scope_open(void)
+{
+    if (pool.depth == pool.marks &&
+        !nb_grow(&pool.mark, &pool.marks, pool.depth + 1, sizeof *pool.mark))
+        return nb_error_code();
+    pool.mark[pool.depth++] = pool.n;
+    return NB_OK;
+}
+
+/* The results survive because there is room for them: they were lent, or kept
+ * by the caller, and the closing scope gives its places back first. */
+void nb_scope_close(int n, nb_tensor **results)
+{
+    if (pool.depth == 0) return;
+    for (int i = 0; i < n; i++)
+        nb_keep(results[i]);
+    int bottom = pool.mark[--pool.depth];
+    while (pool.n > bottom)
+        nb_drop(pool.lent[--pool.n]);
+    if (pool.depth > 0) {
+        for (int i = 0; i < n; i++)
+            results[i] = nb_lend(results[i]);
+        return;
+    }
+    nb_free(pool.lent);
+    nb_free(pool.mark);
+    memset(&pool, 0, sizeof pool);
+}
+
+int nb_lane_open(nb_extent size, const char *name)
+{
+    if (vmaps.n == MAX_OPEN)
+        return nb_fail(NB_EVALUE, "more than %d vmaps open", MAX_OPEN), 0;
+    int id = atomic_fetch_add(&last_lane, 1) + 1;
+    vmaps.lane[vmaps.n] = (nb_lane){.id = id, .size = size};
+    vmaps.name[vmaps.n++] = name;
+    return id;
+}
+
+void nb_lane_close(void)
+{
+    vmaps.n--;
+}
+
+const nb_lane *nb_lanes_open(int *n)
+{
+    *n = vmaps.n;
+    return vmaps.lane;
+}
+
+const nb_lane *nb_lane_named(const char *name)
+{
+    for (int i = vmaps.n - 1; i >= 0; i--)
+        if (vmaps.name[i] && !strcmp(vmaps.name[i], name))
+            return &vmaps.lane[i];
+    return nb_fail(NB_EVALUE, "no open vmap is named %s", name);
+}
+
+uint64_t nb_traces_open(void)
+{
+    return traces;
+}
+
+/* Differentiations nest, so the open ones are the low bits. */
+uint64_t nb_trace_open(void)
+{
+    uint64_t bit = traces + 1;
+    if (bit >> 62)
+        return nb_fail(NB_EVALUE, "more than 62 differentiations open"), 0;
+    traces |= bit;
+    return bit;
+}
+
+void nb_trace_close(uint64_t bit)
+{
+    traces &= ~bit;
+}

@@ -1,0 +1,124 @@
+/* tensor.h - the node: what was called on what, what it gives, and the data.
+ *
+ * A node is one allocation: the struct, then visible extents, lanes, inputs and
+ * attribute words.  Everything is fixed when it is recorded, but for the data
+ * (set once, by realisation) and the inputs (dropped then, unless traced); both
+ * change only under the graph lock.  `data` is read without it: once set it
+ * stays.
+ *
+ * Inputs are older than results, so `serial` is a topological order. */
+#ifndef NB_CORE_TENSOR_H
+#define NB_CORE_TENSOR_H
+
+#include "core/op.h"
+
+/* Bytes that one or more tensors look into. */
+typedef struct nb_buffer {
+    atomic_int refs;
+    char *data;
+    size_t room;                  /* of a block of ours; else 0 and */
+    void (*release)(void *owner); /* what the owner of the memory wants */
+    void *owner;
+} nb_buffer;
+
+enum { NB_WEAK = 1, NB_MULTI = 2, NB_UPDATED = 4 };
+
+/* Bits 0 to 61 belong to open differentiations. */
+#define NB_TRACE_KEPT ((uint64_t)1 << 63) /* asked for by the user */
+
+struct nb_tensor {
+    atomic_int refs;
+    uint8_t dtype, rank, nlanes, flags;
+    int32_t nin, nattr;
+    uint32_t mark, slot; /* of the realisation that visits it; graph lock */
+    int32_t line;
+    nb_op *op;           /* NULL: a leaf */
+    const nb_sig *sig;
+    _Atomic uint64_t trace;
+    uint64_t serial;
+    const void *source; /* a file name; or, if line < 0, a code address */
+    _Atomic(char *) data;
+    nb_buffer *buffer;
+    int64_t *strides; /* lanes then visible, in elements; NULL: row-major */
+    void *sharding;   /* a layout over devices; none yet */
+    int64_t tail[];
+};
+
+static inline nb_extent *nb_tensor_size(const nb_tensor *x)
+{
+    return (nb_extent *)x->tail;
+}
+
+static inline nb_lane *nb_tensor_lane(const nb_tensor *x)
+{
+    return (nb_lane *)(x->tail + x->rank);
+}
+
+static inline nb_tensor **nb_tensor_in(const nb_tensor *x)
+{
+    return (nb_tensor **)(x->tail + x->rank + 2 * x->nlanes);
+}
+
+static inline int64_t *nb_tensor_attr(const nb_tensor *x)
+{
+    return (int64_t *)x->tail + x->rank + 2 * x->nlanes + x->nin;
+}
+
+static inline bool nb_tensor_done(const nb_tensor *x)
+{
+    return atomic_load_explicit(&x->data, memory_order_acquire) != NULL;
+}
+
+nb_shape nb_tensor_shape(const nb_tensor *x);
+nb_call nb_call_of(nb_tensor *y);
+
+/* A node with room for all its parts, lent by the innermost scope; inputs are
+ * kept.  Its trace is what the inputs have. */
+nb_tensor *nb_node_new(nb_op *op, const nb_sig *sig, nb_dtype dtype,
+                       const nb_shape *shape, int nin, nb_tensor *const *in,
+                       int nattr, const int64_t *attr);
+
+/* Lends an owned reference. */
+nb_tensor *nb_lend(nb_tensor *x);
+
+nb_buffer *nb_buffer_new(size_t bytes);
+nb_buffer *nb_buffer_keep(nb_buffer *b);
+void nb_buffer_drop(nb_buffer *b);
+
+/* A realised leaf over a buffer, which it keeps; strides NULL: row-major. */
+nb_tensor *nb_leaf_new(nb_dtype dtype, const nb_shape *shape, nb_buffer *b,
+                       char *data, const int64_t *strides);
+
+/* Strides as stored, row-major if none are given; lanes that are thin and
+ * extents of one get whatever the layout says.  Returns the dim count. */
+int nb_tensor_strides(const nb_tensor *x, int64_t *size, int64_t *stride);
+bool nb_tensor_is_packed(const nb_tensor *x); /* row-major, no gaps */
+
+/* Sets the data of a node, under the graph lock. */
+void nb_tensor_settle(nb_tensor *x, nb_buffer *b, char *data,
+                      const int64_t *strides);
+
+/* Forgets how x was made unless it is traced; under the graph lock.  The
+ * inputs to drop afterwards are moved to *old (owned), their number returned.*/
+int nb_tensor_forget(nb_tensor *x, nb_tensor ***old);
+
+void nb_graph_lock(void);
+void nb_graph_unlock(void);
+
+/* Differentiations and vmaps that are open in this thread. */
+uint64_t nb_traces_open(void);
+uint64_t nb_trace_open(void); /* a fresh bit, 0 with an error if none is left */
+void nb_trace_close(uint64_t bit);
+int nb_lane_open(nb_extent size, const char *name); /* id, or 0 */
+void nb_lane_close(void);
+const nb_lane *nb_lanes_open(int *n);
+const nb_lane *nb_lane_named(const char *name);
+
+/* Realisation: core calls it, run defines it. */
+extern bool (*nb_realizer)(int n, nb_tensor *const *x);
+bool nb_realize_now(int n, nb_tensor *const *x);
+
+/* Number of nodes alive, for leak tests. */
+int64_t nb_nodes_live(void);
+
+#endif

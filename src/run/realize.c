@@ -1,0 +1,155 @@
+/* realize.c - computing what was asked for, and only that.
+ *
+ * The needed nodes are collected in topological order and run one by one.  A
+ * node that has its data forgets its inputs unless it is traced; what nobody
+ * else holds is freed there and then, so memory follows liveness by itself.
+ * Collecting and settling happen under the graph lock, computing does not:
+ * threads may realise overlapping graphs at once, the first to finish a node
+ * settles it. */
+#include "run/realize.h"
+
+#include "backend/ref/ref.h"
+#include "core/apply.h"
+
+#include <stdatomic.h>
+
+static atomic_int_fast64_t steps;
+
+typedef struct plan {
+    nb_tensor **node; /* kept, inputs first */
+    int n, room;
+    nb_tensor **stack;
+    int depth, stack_room;
+} plan;
+
+/* Marks are unique to a realisation; slot counts inputs seen so far. */
+static uint32_t next_mark(void)
+{
+    static uint32_t mark; /* under the graph lock */
+    if (++mark == 0) ++mark;
+    return mark;
+}
+
+static bool push(plan *p, nb_tensor *x, uint32_t mark)
+{
+    if (nb_tensor_done(x) || x->mark == mark) return true;
+    x->mark = mark;
+    x->slot = 0;
+    if (!nb_grow(&p->stack, &p->stack_room, p->depth + 1, sizeof *p->stack))
+        return false;
+    p->stack[p->depth++] = x;
+    return true;
+}
+
+static bool collect(plan *p, nb_tensor *root, uint32_t mark)
+{
+    if (!push(p, root, mark)) return false;
+    while (p->depth) {
+        nb_tensor *x = p->stack[p->depth - 1];
+        if (x->slot < (uint32_t)x->nin) {
+            if (!push(p, nb_tensor_in(x)[x->slot++], mark)) return false;
+            continue;
+        }
+        p->depth--;
+        if (!nb_grow(&p->node, &p->room, p->n + 1, sizeof *p->node))
+            return false;
+        p->node[p->n++] = nb_keep(x);
+    }
+    return true;
+}
+
+/* The call of x with inputs of our own, so that another thread may settle x
+ * and drop them meanwhile.  False: it is done already. */
+static bool snapshot(nb_tensor *x, nb_call *c, nb_tensor **few, bool *todo)
+{
+    bool ok = true;
+    nb_tensor **in = few;
+    nb_graph_lock();
+    *todo = !nb_tensor_done(x);
+    if (*todo) {
+        *c = nb_call_of(x);
+        if (c->nin > 4) in = nb_alloc((size_t)c->nin * sizeof *in);
+        ok = in;
+        for (int i = 0; ok && i < c->nin; i++)
+            in[i] = nb_keep(c->in[i]);
+        c->in = in;
+    }
+    nb_graph_unlock();
+    return ok;
+}
+
+static void let_go(nb_call *c, nb_tensor *const *few)
+{
+    for (int i = 0; i < c->nin; i++)
+        nb_drop(c->in[i]);
+    if (c->in != few) nb_free((void *)c->in);
+}
+
+static void settle(nb_tensor *x, nb_placed *r)
+{
+    nb_tensor **old = NULL;
+    nb_graph_lock();
+    bool ours = !nb_tensor_done(x);
+    if (ours) nb_tensor_settle(x, r->buffer, r->data, r->strides);
+    /* A multi-result node is asked for its layout by its parts. */
+    int n = ours && !(x->flags & NB_MULTI) ? nb_tensor_forget(x, &old) : 0;
+    nb_graph_unlock();
+    for (int i = 0; i < n; i++)
+        nb_drop(old[i]);
+    nb_buffer_drop(r->buffer);
+    if (!ours) nb_free(r->strides);
+}
+
+static bool run_node(nb_tensor *x)
+{
+    nb_call c;
+    nb_tensor *few[4];
+    nb_placed r;
+    int64_t attr[NB_MAX_WORDS];
+    bool todo;
+    if (!snapshot(x, &c, few, &todo)) return false;
+    if (!todo) return true;
+    if (!c.op) {
+        let_go(&c, few);
+        return nb_fail(NB_ERUNTIME, "a tensor without data and without op");
+    }
+    for (int i = 0; i < c.nattr; i++)
+        attr[i] = c.attr[i];
+    c.attr = attr;
+    bool ok = nb_ref_run(&c, x, &r);
+    if (ok) settle(x, &r);
+    let_go(&c, few);
+    atomic_fetch_add_explicit(&steps, 1, memory_order_relaxed);
+    return ok;
+}
+
+static bool realize(int n, nb_tensor *const *x)
+{
+    plan p = {0};
+    bool ok = true, needed = false;
+    for (int i = 0; i < n; i++) {
+        if (!x[i]) return false;
+        needed = needed || !nb_tensor_done(x[i]);
+    }
+    if (!needed) return true;
+    nb_graph_lock();
+    uint32_t mark = next_mark();
+    for (int i = 0; ok && i < n; i++)
+        ok = collect(&p, x[i], mark);
+    nb_graph_unlock();
+    for (int i = 0; i < p.n; i++) {
+        if (ok) ok = run_node(p.node[i]);
+        nb_drop(p.node[i]);
+    }
+    nb_free(p.node);
+    nb_free(p.stack);
+    return ok;
+}
+
+int64_t nb_steps_run(void)
+{
+    return steps;
+}
+
+/* What core calls: linked in rather than set, so it is there from the start. */
+bool (*nb_realizer)(int n, nb_tensor *const *x) = realize;

@@ -1,0 +1,32 @@
+/* derive.h - one step of differentiation through one node, and walks over many.
+ *
+ * A tangent or cotangent that is NULL is zero and is never made. */
+#ifndef NB_TRANSFORM_DERIVE_H
+#define NB_TRANSFORM_DERIVE_H
+
+#include "core/tensor.h"
+
+/* How node y moves when its inputs move by u[i] (NULL: not at all).  For one
+ * result of several (`part`), y is that part.  Sets *moves false, and returns
+ * NULL without an error, if it does not move. */
+nb_tensor *nb_push(nb_tensor *y, nb_tensor *const *u, bool *moves);
+
+/* The cotangent of input i, given that of y; NULL without an error and *moves
+ * false if none flows.  For a node with several results ct has one a result
+ * (NULL: zero). */
+nb_tensor *nb_pull(nb_tensor *y, int i, nb_tensor *const *ct, bool *moves);
+
+/* Walks between x and y, which must have been recorded from x while `bit` was
+ * open, x carrying it (nb_walk_begin makes such x).  Results are NULL where
+ * nothing flows. */
+bool nb_walk_push(uint64_t bit, int nx, nb_tensor *const *x,
+                  nb_tensor *const *u, int ny, nb_tensor *const *y,
+                  nb_tensor **uy);
+bool nb_walk_pull(uint64_t bit, int nx, nb_tensor *const *x, int ny,
+                  nb_tensor *const *y, nb_tensor *const *ct, nb_tensor **cx);
+
+/* Fresh aliases of x that carry a new bit, returned; 0 with an error. */
+uint64_t nb_walk_begin(int nx, nb_tensor *const *x, nb_tensor **fresh);
+void nb_walk_end(uint64_t bit);
+
+#endif

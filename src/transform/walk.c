@@ -1,0 +1,220 @@
+/* walk.c - derivatives of what was recorded between inputs and outputs.
+ *
+ * A walk differentiates with respect to fresh aliases of its inputs, which
+ * carry a trace bit of their own: were the function given x itself, an x that
+ * it closes over could not be told from its argument.  Serials are a
+ * topological order, so the nodes between, sorted by serial, are walked in one
+ * loop. */
+#include "transform/derive.h"
+
+#include "core/lanes.h"
+#include "nabla/nabla.h"
+
+#include <stdlib.h>
+
+typedef struct slot {
+    nb_tensor *node;
+    nb_tensor **value; /* one, or one a result of a node with several */
+} slot;
+
+typedef struct walk {
+    uint64_t bit;
+    slot *slot; /* by ascending serial */
+    int n, room;
+    nb_tensor **store;
+} walk;
+
+uint64_t nb_walk_begin(int nx, nb_tensor *const *x, nb_tensor **fresh)
+{
+    int nlanes;
+    const nb_lane *lane = nb_lanes_open(&nlanes);
+    uint64_t bit = nb_trace_open();
+    if (!bit) return 0;
+    for (int i = 0; i < nx; i++) {
+        nb_tensor *z = x[i];
+        for (int l = 0; l < nlanes; l++)
+            z = nb_spread(z, lane[l]);
+        fresh[i] = nb_alias(z);
+        if (!fresh[i]) {
+            nb_trace_close(bit);
+            return 0;
+        }
+        fresh[i]->trace |= bit;
+    }
+    return bit;
+}
+
+void nb_walk_end(uint64_t bit)
+{
+    nb_trace_close(bit);
+}
+
+static int by_serial(const void *a, const void *b)
+{
+    uint64_t x = ((const slot *)a)->node->serial;
+    uint64_t y = ((const slot *)b)->node->serial;
+    return x < y ? -1 : x > y;
+}
+
+static int results_of(const nb_tensor *x)
+{
+    return x->flags & NB_MULTI ? x->op->nout : 1;
+}
+
+static slot *find(const walk *w, const nb_tensor *x)
+{
+    int lo = 0, hi = w->n;
+    if (!(x->trace & w->bit)) return NULL;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        if (w->slot[mid].node->serial < x->serial)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < w->n && w->slot[lo].node == x ? &w->slot[lo] : NULL;
+}
+
+static bool is_input(const nb_tensor *x, int nx, nb_tensor *const *in)
+{
+    for (int i = 0; i < nx; i++)
+        if (in[i] == x) return true;
+    return false;
+}
+
+/* Every node that carries the bit, from y back to x; the graph lock guards the
+ * marks. */
+static bool add(walk *w, nb_tensor *x, uint32_t mark)
+{
+    if (!x) return false;
+    if (!(x->trace & w->bit) || x->mark == mark) return true;
+    x->mark = mark;
+    if (!nb_grow(&w->slot, &w->room, w->n + 1, sizeof *w->slot)) return false;
+    w->slot[w->n++] = (slot){.node = x};
+    return true;
+}
+
+static bool collect(walk *w, int nx, nb_tensor *const *x, int ny,
+                    nb_tensor *const *y)
+{
+    static uint32_t mark = 0x80000000u; /* apart from realisation's */
+    bool ok = true;
+    int results = 0;
+    nb_graph_lock();
+    mark = mark + 1 ? mark + 1 : 0x80000000u;
+    for (int i = 0; ok && i < ny; i++)
+        ok = add(w, y[i], mark);
+    for (int k = 0; ok && k < w->n; k++) {
+        nb_tensor *node = w->slot[k].node;
+        if (is_input(node, nx, x)) continue;
+        for (int i = 0; ok && i < node->nin; i++)
+            ok = add(w, nb_tensor_in(node)[i], mark);
+    }
+    for (int i = 0; ok && i < nx; i++)
+        ok = add(w, x[i], mark);
+    nb_graph_unlock();
+    if (!ok) return false;
+    qsort(w->slot, (size_t)w->n, sizeof *w->slot, by_serial);
+    for (int k = 0; k < w->n; k++)
+        results += results_of(w->slot[k].node);
+    w->store = nb_alloc_zero((size_t)(results + 1) * sizeof(nb_tensor *));
+    if (!w->store) return false;
+    for (int k = 0, at = 0; k < w->n; k++) {
+        w->slot[k].value = w->store + at;
+        at += results_of(w->slot[k].node);
+    }
+    return true;
+}
+
+static void leave(walk *w)
+{
+    nb_free(w->slot);
+    nb_free(w->store);
+}
+
+/* Tangents of the inputs of node s, into u. */
+static bool push_node(walk *w, slot *s)
+{
+    nb_tensor *node = s->node, *few[8], **u = few;
+    bool moves = false, any = false;
+    if (node->flags & NB_MULTI) return true; /* its parts ask its inputs */
+    nb_tensor *from = node;
+    if (nb_tensor_in(node)[0]->flags & NB_MULTI && node->nin == 1)
+        from = nb_tensor_in(node)[0];
+    if (from->nin > 8 &&
+        !(u = nb_alloc((size_t)from->nin * sizeof *u)))
+        return false;
+    for (int i = 0; i < from->nin; i++) {
+        slot *in = find(w, nb_tensor_in(from)[i]);
+        u[i] = in ? in->value[0] : NULL;
+        any = any || u[i];
+    }
+    if (any) s->value[0] = nb_push(node, u, &moves);
+    if (u != few) nb_free(u);
+    return !moves || s->value[0];
+}
+
+bool nb_walk_push(uint64_t bit, int nx, nb_tensor *const *x,
+                  nb_tensor *const *u, int ny, nb_tensor *const *y,
+                  nb_tensor **uy)
+{
+    walk w = {.bit = bit};
+    bool ok = collect(&w, nx, x, ny, y);
+    for (int i = 0; ok && i < nx; i++)
+        find(&w, x[i])->value[0] = u[i];
+    for (int k = 0; ok && k < w.n; k++)
+        if (!is_input(w.slot[k].node, nx, x)) ok = push_node(&w, &w.slot[k]);
+    for (int i = 0; ok && i < ny; i++) {
+        slot *s = find(&w, y[i]);
+        uy[i] = s ? s->value[0] : NULL;
+    }
+    leave(&w);
+    return ok;
+}
+
+static bool receive(slot *s, int k, nb_tensor *g)
+{
+    if (!g) return false;
+    s->value[k] = s->value[k] ? nb_add(s->value[k], g) : g;
+    return s->value[k];
+}
+
+static bool pull_node(walk *w, slot *s)
+{
+    nb_tensor *node = s->node;
+    bool any = false;
+    for (int k = 0; k < results_of(node); k++)
+        any = any || s->value[k];
+    if (!any) return true;
+    if (node->nin == 1 && nb_tensor_in(node)[0]->flags & NB_MULTI) {
+        slot *all = find(w, nb_tensor_in(node)[0]);
+        return !all ||
+               receive(all, (int)nb_tensor_attr(node)[0], s->value[0]);
+    }
+    for (int i = 0; i < node->nin; i++) {
+        slot *in = find(w, nb_tensor_in(node)[i]);
+        bool moves;
+        if (!in) continue;
+        nb_tensor *g = nb_pull(node, i, s->value, &moves);
+        if (moves && !receive(in, 0, g)) return false;
+        if (!moves && nb_failed()) return false;
+    }
+    return true;
+}
+
+bool nb_walk_pull(uint64_t bit, int nx, nb_tensor *const *x, int ny,
+                  nb_tensor *const *y, nb_tensor *const *ct, nb_tensor **cx)
+{
+    walk w = {.bit = bit};
+    bool ok = collect(&w, nx, x, ny, y);
+    for (int i = 0; ok && i < ny; i++) {
+        slot *s = find(&w, y[i]);
+        if (s && ct[i]) ok = receive(s, 0, ct[i]);
+    }
+    for (int k = w.n - 1; ok && k >= 0; k--)
+        if (!is_input(w.slot[k].node, nx, x)) ok = pull_node(&w, &w.slot[k]);
+    for (int i = 0; ok && i < nx; i++)
+        cx[i] = find(&w, x[i])->value[0];
+    leave(&w);
+    return ok;
+}

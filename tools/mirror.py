@@ -1,0 +1,24 @@
+#!/usr/bin/env python3
+"""mirror.py PACKAGE EXTENSION - makes PACKAGE, a folder of the build, a package
+that imports: links to the files of python/nabla and to the extension.  Links
+whose files are gone are removed."""
+
+import sys
+from pathlib import Path
+
+source = Path(__file__).resolve().parent.parent / "python" / "nabla"
+package, extension = (Path(arg).absolute() for arg in sys.argv[1:])
+
+wanted = {package / extension.name: extension}
+for pattern in ("*.py", "*.pyi", "py.typed"):
+    for file in source.rglob(pattern):
+        wanted[package / file.relative_to(source)] = file
+
+for old in package.rglob("*"):
+    if old.is_symlink() and old not in wanted:
+        old.unlink()
+for link, file in wanted.items():
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if not link.exists() or not link.samefile(file):
+        link.unlink(missing_ok=True)
+        link.symlink_to(file)

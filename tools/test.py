@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""test.py [PART...] - runs the parts of the test suite, all of them by default,
+and closes with how many checks passed and failed.  A part goes on after a
+failure; the exit status tells whether there was one."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as xml
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+WORKERS = str(os.cpu_count() or 2)
+
+
+class Count(NamedTuple):
+    passed: int = 0
+    failed: int = 0
+
+
+def total(counts: list[Count]) -> Count:
+    return Count(sum(c.passed for c in counts), sum(c.failed for c in counts))
+
+
+def run(*command: str | Path, **environment: str) -> bool:
+    """Runs a command with more environment; says whether it went well."""
+    return not subprocess.run(command, env=os.environ | environment).returncode
+
+
+def step(*command: str | Path, **environment: str) -> Count:
+    """A command that is one check."""
+    ok = run(*command, **environment)
+    print("ok   " if ok else "FAIL ", *command)
+    return Count(int(ok), int(not ok))
+
+
+def output(*command: str) -> str:
+    return subprocess.check_output(command, text=True).strip()
+
+
+# C tests and Python tests, in one build or another.
+
+
+def cmocka(record: dict[str, str]) -> Count:
+    """What a C test program counted; one that died is a failure."""
+    text = record.get("stdout", "") + record.get("stderr", "")
+    passed, failed = (
+        sum(map(int, re.findall(rf"\[  {word}  \] (\d+) test", text)))
+        for word in ("PASSED", "FAILED")
+    )
+    died = record["result"] != "OK" and not failed
+    return Count(passed, failed + died)
+
+
+def c_tests(build: str) -> Count:
+    run("meson", "test", "-C", build, "--no-rebuild", "--print-errorlogs")
+    log = ROOT / build / "meson-logs" / "testlog.json"
+    return total([cmocka(json.loads(t)) for t in log.read_text().splitlines()])
+
+
+def python_tests(build: str, *options: str, **environment: str) -> Count:
+    report = ROOT / build / "pytest.xml"
+    report.unlink(missing_ok=True)
+    ok = run(
+        *("python", "-m", "pytest", "-n", WORKERS, f"--junitxml={report}"),
+        *options,
+        **environment,
+    )
+    if not report.exists():
+        return Count(0, 1)
+    suite = next(xml.parse(report).iter("testsuite"))
+    tests, skipped, failures, errors = (
+        int(suite.get(key, 0))
+        for key in ("tests", "skipped", "failures", "errors")
+    )
+    failed = failures + errors
+    return Count(tests - failed - skipped, failed or int(not ok))
+
+
+# Sanitizers.
+
+
+def complaints(folder: Path) -> Count:
+    """Reads what the sanitizers wrote.  Of leaks, those count that have one of
+    our functions among their callers: NumPy and JAX have some of their own."""
+    found = []
+    for log in sorted(folder.iterdir()):
+        blocks = log.read_text().strip().split("\n\n")
+        leaks = [b for b in blocks if " leak of " in b]
+        ours = [b for b in leaks if re.search(r" \.\./(src|python/src)/", b)]
+        found += ours if leaks else ["\n\n".join(blocks)]
+    for report in found:
+        print(report)
+    print("FAIL " if found else "ok   ", "sanitizers in Python")
+    return Count(int(not found), len(found))
+
+
+def python_under_asan(build: str) -> Count:
+    logs = ROOT / build / "sanitizer-logs"
+    shutil.rmtree(logs, ignore_errors=True)
+    logs.mkdir()
+    options = f"detect_leaks=1:leak_check_at_exit=0:log_path={logs}/log"
+    preload = [
+        output("gcc", f"-print-file-name={library}")
+        for library in ("libasan.so", "libstdc++.so")
+    ]
+    environment = {
+        "LD_PRELOAD": " ".join(preload),
+        "PYTHONMALLOC": "malloc",
+        "PYTHONPATH": f"{ROOT}/{build}/python",
+        "ASAN_OPTIONS": options,
+    }
+    # Unwinding exactly finds our callers behind CPython's, but is slow.
+    exact = {"ASAN_OPTIONS": options + ":fast_unwind_on_malloc=0"}
+    return total(
+        [python_tests(build, "-p", "tools.leaks", **environment)]
+        + [
+            step("python", "tools/leaks.py", example, **environment | exact)
+            for example in sorted(Path("examples").glob("*.py"))
+        ]
+        + [complaints(logs)]
+    )
+
+
+# The parts.
+
+
+def check() -> Count:
+    said = subprocess.run(["tools/check"], stdout=subprocess.PIPE, text=True)
+    print(said.stdout, end="")
+    closing = re.findall(r"(\d+) passed, (\d+) failed", said.stdout)[-1]
+    return Count(*map(int, closing))
+
+
+def c() -> Count:
+    return c_tests("build")
+
+
+def python() -> Count:
+    return python_tests("build", PYTHONPATH=f"{ROOT}/build/python")
+
+
+def asan() -> Count:
+    build = "build-asan"
+    configured = run(
+        *("tools/configure", build, "-Dwerror=true", "-Dbuildtype=debug"),
+        *("-Doptimization=1", "-Db_sanitize=address,undefined"),
+        "-Dc_args=-fno-sanitize-recover=all -fno-omit-frame-pointer",
+    )
+    if not configured or not run("ninja", "-C", build):
+        return Count(0, 1)
+    return total([c_tests(build), python_under_asan(build)])
+
+
+def examples() -> Count:
+    programs = sorted(Path("examples").glob("*.c"))
+    scripts = sorted(Path("examples").glob("*.py"))
+    return total(
+        [step(Path("build") / p.with_suffix("")) for p in programs]
+        + [step("python", s, PYTHONPATH="build/python") for s in scripts]
+        + [step("tools/snippets.py", "README.md", PYTHONPATH="build/python")]
+    )
+
+
+def install() -> Count:
+    return step("test/install/run")
+
+
+PARTS: dict[str, Callable[[], Count]] = {
+    part.__name__: part for part in (check, c, python, examples, install, asan)
+}
+
+
+def main(names: list[str]) -> int:
+    os.chdir(ROOT)
+    for name in set(names) - set(PARTS):
+        sys.exit(f"test: no part {name}; there are {', '.join(PARTS)}")
+    counts = {}
+    for name in names or PARTS:
+        print(f"\n== {name}", flush=True)
+        counts[name] = PARTS[name]()
+    print()
+    for name, count in counts.items():
+        print(f"{name:10}{count.passed:8} passed{count.failed:6} failed")
+    passed, failed = total(list(counts.values()))
+    print(f"{passed} passed, {failed} failed")
+    return int(failed > 0)
+
+
+sys.exit(main(sys.argv[1:]))
