@@ -47,6 +47,10 @@ NB_API bool nb_dtype_can_cast(nb_dtype from, nb_dtype to);
 NB_API nb_dtype nb_default_float(void);
 NB_API nb_status nb_default_float_set(nb_dtype d);
 
+/* For bindings whose defaults follow something else than threads: from now on
+ * the default float is what `ask` says (NULL: each thread's own again). */
+NB_API void nb_default_float_ask(nb_dtype (*ask)(void));
+
 #ifdef __cplusplus
 }
 #endif

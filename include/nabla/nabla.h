@@ -4,7 +4,7 @@
  * nabla/tensor.h tensors and scopes, nabla/ops.h operations of a common form and
  * then, by family, nabla/view.h, nabla/reduce.h, nabla/contract.h,
  * nabla/index.h, nabla/conv.h, nabla/linalg.h, nabla/random.h; nabla/op.h
- * operations as data.  A first program:
+ * operations as data; nabla/graph.h recorded programs.  A first program:
  *
  *     #include <nabla/nabla.h>
  *     #include <stdio.h>
@@ -28,6 +28,7 @@
 #include "nabla/contract.h"
 #include "nabla/conv.h"
 #include "nabla/dtype.h"
+#include "nabla/graph.h"
 #include "nabla/index.h"
 #include "nabla/linalg.h"
 #include "nabla/op.h"

@@ -91,7 +91,8 @@ typedef struct nb_stats {
     int64_t nodes_live;
     int64_t steps_run; /* ops executed */
     int64_t allocations_live;
-    size_t bytes_in_use;
+    size_t bytes_allocated; /* of nodes and all else but tensor data */
+    size_t bytes_in_use;    /* of tensor data */
 } nb_stats;
 NB_API nb_stats nb_stats_get(void);
 

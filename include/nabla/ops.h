@@ -59,6 +59,18 @@ NB_API nb_tensor *nb_cast(nb_tensor *x, nb_dtype dtype);
 /* x where condition is true, y elsewhere. */
 NB_API nb_tensor *nb_where(nb_tensor *condition, nb_tensor *x, nb_tensor *y);
 
+/* x held between two bounds; max where the bounds are crossed. */
+NB_API nb_tensor *nb_clip(nb_tensor *x, nb_tensor *min, nb_tensor *max);
+
+/* x with NaN, inf and -inf replaced; NaN for posinf or neginf stands for the
+ * largest and the least finite number of x's dtype. */
+NB_API nb_tensor *nb_nan_to_num(nb_tensor *x, double nan, double posinf,
+                                double neginf);
+
+/* x times the normal distribution function at x; approximate is "none" (as is
+ * NULL) or "tanh". */
+NB_API nb_tensor *nb_gelu(nb_tensor *x, const char *approximate);
+
 #ifdef __cplusplus
 }
 #endif

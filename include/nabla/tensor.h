@@ -33,6 +33,9 @@ NB_API nb_tensor *nb_keep(nb_tensor *x);
 /* One reference less; the last frees it.  NULL is fine. */
 NB_API void nb_drop(nb_tensor *x);
 
+/* Gives a reference of yours to the innermost scope, which lends it back: x. */
+NB_API nb_tensor *nb_give(nb_tensor *x);
+
 /* A tensor with a copy of the data, row-major. */
 NB_API nb_tensor *nb_constant(nb_dtype dtype, int rank, const int64_t *shape,
                               const void *data);
@@ -54,6 +57,10 @@ NB_API nb_tensor *nb_scalar_int(int64_t value, nb_dtype dtype);
 NB_API nb_tensor *nb_num(double value);
 NB_API nb_tensor *nb_count(int64_t value);
 NB_API nb_tensor *nb_truth(bool value);
+
+/* The dtype in which n operands of an op would combine; NB_NOTYPE with an error
+ * if they do not. */
+NB_API nb_dtype nb_dtype_common(int n, nb_tensor *const *x);
 
 NB_API int nb_rank(const nb_tensor *x);
 NB_API nb_dtype nb_dtype_of(const nb_tensor *x);

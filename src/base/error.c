@@ -45,6 +45,12 @@ bool nb_failed(void)
     return pending.code != NB_OK;
 }
 
+nb_status nb_status_of(bool ok)
+{
+    if (!ok && !pending.code) nb_fail(NB_EVALUE, "an argument is NULL");
+    return ok ? NB_OK : pending.code;
+}
+
 nb_status nb_error_code(void)
 {
     return pending.code;

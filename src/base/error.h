@@ -14,6 +14,9 @@ bool nb_failed(void);
 /* Out of memory: allocates nothing itself. */
 void *nb_fail_memory(size_t bytes, const char *what);
 
-#define NB_STATUS(ok) ((ok) ? NB_OK : nb_error_code())
+/* NB_OK, or the code of the failure; one without a cause was a NULL argument
+ * that no earlier failure explains. */
+nb_status nb_status_of(bool ok);
+#define NB_STATUS(ok) nb_status_of(ok)
 
 #endif

@@ -7,9 +7,9 @@
  * out (signs, bases of a multiple value) may differ between the two.
  *
  * A function returns false, with the error set, only for another dtype or for
- * want of memory.  That a matrix has no such factorisation is no error: *info is
- * then positive and the results are filled with NaN; otherwise it is 0.  info
- * may be NULL.  No result may overlap an argument unless it says so. */
+ * want of memory.  That a matrix has no such factorisation is no error: then
+ * *info is positive and the results are filled with NaN; otherwise it is 0.
+ * info may be NULL.  No result may overlap an argument unless it says so. */
 #ifndef NB_BASE_LAPACK_H
 #define NB_BASE_LAPACK_H
 

@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include "base/memory.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@ static const size_t CACHE_LIMIT = (size_t)4 << 30;
 
 static _Thread_local int64_t fault;
 static atomic_int_fast64_t live;
-static atomic_size_t in_use;
+static atomic_size_t in_use, allocated;
 
 typedef struct spare {
     struct spare *next;
@@ -51,11 +52,29 @@ size_t nb_block_bytes(void)
     return in_use;
 }
 
+static void count(int64_t n, int64_t bytes)
+{
+    atomic_fetch_add_explicit(&live, n, memory_order_relaxed);
+    atomic_fetch_add_explicit(&allocated, (size_t)bytes,
+                              memory_order_relaxed);
+}
+
+size_t nb_memory_bytes(void)
+{
+    return allocated;
+}
+
 static void *counted(void *p, size_t bytes)
 {
     if (!p) return nb_fail_memory(bytes, "the engine");
-    live++;
+    count(1, (int64_t)malloc_usable_size(p));
     return p;
+}
+
+void *nb_alloc_forever(size_t bytes)
+{
+    void *p = must_fail() ? NULL : calloc(1, bytes);
+    return p ? p : nb_fail_memory(bytes, "the engine");
 }
 
 void *nb_alloc(size_t bytes)
@@ -71,14 +90,17 @@ void *nb_alloc_zero(size_t bytes)
 void *nb_resize(void *p, size_t bytes)
 {
     if (!p) return nb_alloc(bytes);
+    int64_t before = (int64_t)malloc_usable_size(p);
     void *more = must_fail() ? NULL : realloc(p, bytes ? bytes : 1);
-    return more ? more : nb_fail_memory(bytes, "the engine");
+    if (!more) return nb_fail_memory(bytes, "the engine");
+    count(0, (int64_t)malloc_usable_size(more) - before);
+    return more;
 }
 
 void nb_free(void *p)
 {
     if (!p) return;
-    live--;
+    count(-1, -(int64_t)malloc_usable_size(p));
     free(p);
 }
 

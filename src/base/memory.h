@@ -29,6 +29,10 @@ void nb_block_trim(void);                      /* gives cached blocks back */
 
 void nb_fault_set(int64_t nth);                /* 0: none */
 int64_t nb_memory_live(void);                  /* allocations not yet freed */
+size_t nb_memory_bytes(void);                  /* in them */
+
+/* For tables that live as long as the process: not counted as live. */
+void *nb_alloc_forever(size_t bytes);
 size_t nb_block_bytes(void);                   /* of data blocks in use */
 
 #endif

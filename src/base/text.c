@@ -86,7 +86,7 @@ const char *nb_intern(const char *text, size_t n)
     word *w = *at;
     while (w && (w->hash != h || w->n != n || memcmp(w->text, text, n) != 0))
         w = w->next;
-    if (!w && (w = nb_alloc(sizeof *w + n + 1))) {
+    if (!w && (w = nb_alloc_forever(sizeof *w + n + 1))) {
         memcpy(w->text, text, n);
         w->text[n] = '\0';
         w->hash = h;

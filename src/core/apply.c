@@ -65,8 +65,9 @@ static nb_dtype bend(nb_dtype strong, nb_dtype weak)
     return kind_of(weak) == 2 ? nb_default_float() : weak;
 }
 
-static nb_dtype common_of(const nb_op *op, const char *who, int nin,
-                          nb_tensor *const *in)
+/* The common dtype; none, and true, if all inputs are indices or masks. */
+static bool common_of(const nb_op *op, const char *who, int nin,
+                      nb_tensor *const *in, nb_dtype *common)
 {
     nb_dtype strong = NB_NOTYPE, weak = NB_NOTYPE;
     for (int i = 0; i < nin; i++) {
@@ -77,14 +78,18 @@ static nb_dtype common_of(const nb_op *op, const char *who, int nin,
         } else if (!strong || strong == d)
             strong = d;
         else if (!(strong = promote(who, strong, d)))
-            return NB_NOTYPE;
+            return false;
     }
-    return weak ? bend(strong, weak) : strong;
+    *common = weak ? bend(strong, weak) : strong;
+    return true;
 }
 
-nb_dtype nb_common_dtype(const char *who, int nin, nb_tensor *const *in)
+nb_dtype nb_dtype_common(int n, nb_tensor *const *x)
 {
-    return common_of(NULL, who, nin, in);
+    for (int i = 0; i < n; i++)
+        if (!x[i]) return NB_NOTYPE;
+    nb_dtype common = NB_NOTYPE;
+    return common_of(NULL, "result_type", n, x, &common) ? common : NB_NOTYPE;
 }
 
 static bool refuse(const nb_op *op, nb_dtype d, const char *needed)
@@ -112,9 +117,10 @@ static bool settle_types(const nb_op *op, int nin, nb_tensor *const *in,
                          nb_tensor **to)
 {
     nb_dtype common = NB_NOTYPE;
-    bool together = op->in != NB_IN_ANY && op->in != NB_IN_BOOL && nin;
-    if (together && !(common = common_of(op, op->name, nin, in)))
-        return !nb_failed() || false;
+    bool together = op->in >= NB_IN_COMMON && op->in <= NB_IN_INTEGER && nin;
+    if (op->in == NB_IN_FIRST && !common_of(op, op->name, 1, in, &common))
+        return false;
+    if (together && !common_of(op, op->name, nin, in, &common)) return false;
     if (op->in == NB_IN_FLOAT && !nb_dtype_is_float(common))
         common = nb_default_float();
     if (op->in == NB_IN_INTEGER && nb_dtype_is_float(common))
@@ -309,17 +315,23 @@ nb_tensor *nb_apply(nb_op *op, int nin, nb_tensor *const *in, int nval,
     return nb_apply_many(op, nin, in, nval, val, &r, caller) ? y : NULL;
 }
 
-nb_tensor *nb_record(nb_op *op, int nin, nb_tensor *const *in, int nattr,
-                     const int64_t *attr)
+bool nb_record_many(nb_op *op, int nin, nb_tensor *const *in, int nattr,
+                    const int64_t *attr, nb_results *r)
 {
-    nb_tensor *y = NULL;
-    nb_results r = {.room = 1, .out = &y};
     nb_call c = {.op = op,
                  .nin = nin,
                  .in = in,
                  .attr = (int64_t *)attr,
                  .nattr = nattr};
     for (int i = 0; i < nin; i++)
-        if (!in[i]) return NULL;
-    return nb_op_ready(op) && record(op, &c, &r) ? y : NULL;
+        if (!in[i]) return false;
+    return nb_op_ready(op) && record(op, &c, r);
+}
+
+nb_tensor *nb_record(nb_op *op, int nin, nb_tensor *const *in, int nattr,
+                     const int64_t *attr)
+{
+    nb_tensor *y = NULL;
+    nb_results r = {.room = 1, .out = &y};
+    return nb_record_many(op, nin, in, nattr, attr, &r) ? y : NULL;
 }

@@ -28,16 +28,14 @@ nb_tensor *nb_apply(nb_op *op, int nin, nb_tensor *const *in, int nval,
  * the way rules repeat a call with other inputs. */
 nb_tensor *nb_record(nb_op *op, int nin, nb_tensor *const *in, int nattr,
                      const int64_t *attr);
+bool nb_record_many(nb_op *op, int nin, nb_tensor *const *in, int nattr,
+                    const int64_t *attr, nb_results *r);
 
 /* Shape and dtype of result k of a call whose signature is known. */
 bool nb_call_infer(const nb_call *c, int k, nb_shape *out, nb_dtype *dtype);
 
 /* "part": one result of an op with several. */
 extern nb_op nb_op_part;
-
-/* The dtype in which inputs combine, weak scalars being bent to the strong
- * ones; NB_NOTYPE with an error if they do not. */
-nb_dtype nb_common_dtype(const char *who, int nin, nb_tensor *const *in);
 
 /* x in dtype d: itself, a cast, or a number rewritten. */
 nb_tensor *nb_as(nb_tensor *x, nb_dtype d);

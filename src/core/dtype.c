@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 enum { B, I, U, F, NONE };
@@ -17,6 +18,7 @@ static const struct {
 };
 
 static _Thread_local nb_dtype default_float = NB_F32;
+static nb_dtype (*_Atomic asked)(void);
 
 static bool known(nb_dtype d)
 {
@@ -108,7 +110,13 @@ bool nb_dtype_can_cast(nb_dtype from, nb_dtype to)
 
 nb_dtype nb_default_float(void)
 {
-    return default_float;
+    nb_dtype (*ask)(void) = atomic_load(&asked);
+    return ask ? ask() : default_float;
+}
+
+void nb_default_float_ask(nb_dtype (*ask)(void))
+{
+    atomic_store(&asked, ask);
 }
 
 nb_status nb_default_float_set(nb_dtype d)

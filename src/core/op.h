@@ -23,7 +23,7 @@ typedef struct nb_op nb_op;
  * all but tensors are packed into words: one for int bool float axis newaxis
  * dtype text; a count and that many for ints axes newaxes.  NB_NONE stands for
  * None, as a value or as a count. */
-#define NB_NONE INT64_MIN
+#define NB_NONE ((int64_t)0x7ff8deadbeef0001) /* no axis, size or number */
 
 typedef enum nb_param_kind {
     NB_P_TENSOR,  /* "x" */
@@ -103,7 +103,8 @@ typedef enum nb_in_types {
     NB_IN_NUMBER,  /* the same, bool refused */
     NB_IN_FLOAT,   /* the same, integers become the default float */
     NB_IN_INTEGER, /* the same, floats refused, bool allowed */
-    NB_IN_BOOL     /* cast to bool */
+    NB_IN_BOOL,    /* cast to bool */
+    NB_IN_FIRST    /* cast to the dtype of input 0 */
 } nb_in_types;
 
 /* ... and of the result. */

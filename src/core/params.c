@@ -137,14 +137,11 @@ bool nb_op_ready(nb_op *op)
     pthread_mutex_lock(&lock);
     bool ok = true;
     if (!op->ready) {
-        nb_params *p = nb_alloc_zero(sizeof *p);
+        nb_params *p = nb_alloc_forever(sizeof *p);
         ok = p && (!op->sig || (op->static_sig = nb_sig_parse(op->sig)));
         if (ok && !op->params) op->params = named(op->static_sig);
         ok = ok && nb_params_parse(p, op->name, op->params);
-        if (ok)
-            op->parsed = p;
-        else
-            nb_free(p);
+        if (ok) op->parsed = p;
         if (ok) atomic_store_explicit(&op->ready, true, memory_order_release);
     }
     pthread_mutex_unlock(&lock);
@@ -313,6 +310,8 @@ static void print_value(nb_text *t, const nb_param *p, const int64_t *at)
     double f;
     if (*at == NB_NONE) {
         nb_text_add(t, "None");
+    } else if (p->kind == NB_P_AXES && *at == 1) {
+        nb_text_add(t, "%lld", (long long)at[1]);
     } else if (is_list(p->kind)) {
         nb_text_add(t, "(");
         for (int k = 1; k <= *at; k++)

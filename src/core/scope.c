@@ -36,6 +36,11 @@ nb_tensor *nb_lend(nb_tensor *x)
     return pool.lent[pool.n++] = x;
 }
 
+nb_tensor *nb_give(nb_tensor *x)
+{
+    return nb_lend(x);
+}
+
 nb_status nb_scope_open(void)
 {
     if (pool.depth == pool.marks &&
@@ -65,11 +70,16 @@ void nb_scope_close(int n, nb_tensor **results)
     memset(&pool, 0, sizeof pool);
 }
 
+int nb_lane_fresh(void)
+{
+    return atomic_fetch_add(&last_lane, 1) + 1;
+}
+
 int nb_lane_open(nb_extent size, const char *name)
 {
     if (vmaps.n == MAX_OPEN)
         return nb_fail(NB_EVALUE, "more than %d vmaps open", MAX_OPEN), 0;
-    int id = atomic_fetch_add(&last_lane, 1) + 1;
+    int id = nb_lane_fresh();
     vmaps.lane[vmaps.n] = (nb_lane){.id = id, .size = size};
     vmaps.name[vmaps.n++] = name;
     return id;

@@ -260,12 +260,12 @@ const nb_sig *nb_sig_parse(const char *text)
     const nb_sig *found = find(h, text);
     if (found) return found;
     reader r = {.text = text, .at = text};
-    entry *e = nb_alloc(sizeof *e);
+    entry *e = nb_alloc_forever(sizeof *e);
     r.sig = e ? nb_alloc_zero(sizeof *r.sig) : NULL;
     if (!r.sig || !(r.sig->text = nb_intern(text, strlen(text))) ||
         !read_all(&r)) {
         if (r.sig) discard(r.sig, r.nterms);
-        nb_free(e);
+        free(e);
         return NULL;
     }
     *e = (entry){.hash = h, .sig = r.sig};

@@ -110,6 +110,7 @@ uint64_t nb_traces_open(void);
 uint64_t nb_trace_open(void); /* a fresh bit, 0 with an error if none is left */
 void nb_trace_close(uint64_t bit);
 int nb_lane_open(nb_extent size, const char *name); /* id, or 0 */
+int nb_lane_fresh(void);                            /* an id alone */
 void nb_lane_close(void);
 const nb_lane *nb_lanes_open(int *n);
 const nb_lane *nb_lane_named(const char *name);

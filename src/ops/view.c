@@ -1,22 +1,68 @@
 /* view.c - other looks at the same elements: order of axes, repetition, shape.
- */
-#include "ops/ops.h"
+ *
+ * These three are the primitives; shape.c has what is made of them. */
+#include "ops/view.h"
+
+#include "ops/copy.h"
 
 #include <string.h>
 
+nb_tensor *nb_same(nb_tensor *x)
+{
+    return nb_lend(nb_keep(x));
+}
+
+bool nb_arg_is_axis(const nb_call *c, int k)
+{
+    return nb_arg_int(c, k) != NB_NONE ||
+           nb_fail(NB_ETYPE, "%s: an axis is needed, not None", c->op->name);
+}
+
+bool nb_arg_dtype(const nb_call *c, int k, nb_dtype none, nb_dtype *d)
+{
+    int64_t given = nb_arg_int(c, k);
+    *d = given == NB_NONE ? none : (nb_dtype)given;
+    return given == NB_NONE || (given > NB_NOTYPE && given < NB_NDTYPES) ||
+           nb_fail(NB_ETYPE, "%s: %lld is not a dtype", c->op->name,
+                   (long long)given);
+}
+
+nb_status nb_apply_list(nb_op *op, int nin, nb_tensor *const *in, int nval,
+                        const nb_value *val, nb_results *r, void *caller)
+{
+    bool ok = nb_apply_many(op, nin, in, nval, val, r, caller);
+    if (!ok) r->n = 0;
+    return NB_STATUS(ok);
+}
+
+const char *nb_sizes_text(int rank, const int64_t *size)
+{
+    nb_shape s = {.rank = rank < NB_MAX_RANK ? rank : NB_MAX_RANK};
+    for (int d = 0; d < s.rank; d++)
+        s.size[d] = nb_extent_of(size[d]);
+    return nb_shape_text(&s);
+}
+
+static bool has_sizes(const nb_tensor *x, int rank, const int64_t *size)
+{
+    bool same = x && x->rank == rank && !(x->flags & NB_WEAK);
+    for (int d = 0; same && d < rank; d++)
+        same = nb_size(x, d) == size[d];
+    return same;
+}
+
 /* permute */
 
+/* That no axis stands twice was seen when they were counted from the front. */
 static bool permute_check(nb_call *c)
 {
     int n;
-    unsigned seen = 0;
-    int64_t *order = (int64_t *)nb_arg_list(c, 0, &n);
-    if (n != RANK(0))
-        return nb_fail(NB_EVALUE, "permute: %d axes for rank %d", n, RANK(0));
-    for (int d = 0; d < n; d++)
-        seen |= 1u << order[d];
-    return seen == (1u << n) - 1 ||
-           nb_fail(NB_EVALUE, "permute: not an order of all axes");
+    nb_arg_list(c, 0, &n);
+    return n == RANK(0) ||
+           nb_fail(NB_EVALUE,
+                   "permute: an order of %d axes for rank %d: every axis is "
+                   "needed once",
+                   n < 0 ? 0 : n, RANK(0));
 }
 
 static bool permute_sign(const nb_call *c, nb_text *t)
@@ -31,8 +77,7 @@ static bool permute_sign(const nb_call *c, nb_text *t)
     return true;
 }
 
-static bool permute_view(const nb_call *c, const nb_layout *in,
-                         nb_layout *out)
+static bool permute_view(const nb_call *c, const nb_layout *in, nb_layout *out)
 {
     int n;
     const int64_t *order = nb_arg_list(c, 0, &n);
@@ -56,7 +101,8 @@ nb_op nb_op_permute = {
     .name = "permute",
     .doc = "The axes of x in another order: axis k of the result is axis "
            "order[k] of x.",
-    .example = "permute([[1, 2], [3, 4]], order=(1, 0)) = [[1, 3], [2, 4]]",
+    .example = "permute([[[1, 2, 3], [4, 5, 6]]], order=(2, 0, 1)) = "
+               "[[[1, 4]], [[2, 5]], [[3, 6]]]",
     .params = "x, order:axes",
     .check = permute_check,
     .sign = permute_sign,
@@ -83,12 +129,11 @@ static bool broadcast_check(nb_call *c)
         fits = shape[d] >= 0 && (d < lead || SIZE(0, d - lead) == shape[d] ||
                                  SIZE(0, d - lead) == 1);
     if (fits) return true;
-    nb_shape s = nb_tensor_shape(c->in[0]), to = {.rank = n};
-    for (int d = 0; d < n && d < NB_MAX_RANK; d++)
-        to.size[d] = nb_extent_of(shape[d]);
-    to.rank = n < NB_MAX_RANK ? n : NB_MAX_RANK;
-    return nb_fail(NB_EVALUE, "broadcast_to: shape %s does not broadcast to %s",
-                   nb_shape_text(&s), nb_shape_text(&to));
+    nb_shape s = nb_tensor_shape(c->in[0]);
+    return nb_fail(NB_EVALUE,
+                   "broadcast_to: shape %s does not broadcast to %s%s",
+                   nb_shape_text(&s), nb_sizes_text(n, shape),
+                   n > NB_MAX_RANK ? ", whose rank is above 16" : "");
 }
 
 /* A dim that stays is a letter, one that is repeated is 1 -> ?. */
@@ -107,8 +152,7 @@ static bool broadcast_sign(const nb_call *c, nb_text *t)
     return true;
 }
 
-static bool shape_infer(const nb_call *c, int k, nb_shape *out,
-                        nb_dtype *dtype)
+static bool shape_infer(const nb_call *c, int k, nb_shape *out, nb_dtype *dtype)
 {
     int n;
     const int64_t *shape = nb_arg_list(c, 0, &n);
@@ -145,7 +189,8 @@ static nb_tensor *broadcast_transpose(const nb_call *c, int i, nb_tensor *ct)
 nb_op nb_op_broadcast_to = {
     .name = "broadcast_to",
     .doc = "x repeated to a shape that it broadcasts to.",
-    .example = "broadcast_to([1, 2], shape=(2, 2)) = [[1, 2], [1, 2]]",
+    .example = "broadcast_to([[1], [2]], shape=(2, 2, 3)) = "
+               "[[[1, 1, 1], [2, 2, 2]], [[1, 1, 1], [2, 2, 2]]]",
     .params = "x, shape:ints",
     .check = broadcast_check,
     .sign = broadcast_sign,
@@ -158,40 +203,66 @@ nb_op nb_op_broadcast_to = {
 nb_tensor *nb_broadcast_to(nb_tensor *x, int rank, const int64_t *shape)
 {
     nb_value v[] = {NB_V_LIST(rank, shape)};
+    if (has_sizes(x, rank, shape)) return nb_same(x);
     return nb_apply(&nb_op_broadcast_to, 1, &x, 1, v, NB_CALLER);
 }
 
 /* reshape */
 
+/* The size that stands for -1, from the product of the others. */
+static bool reshape_open(nb_call *c, int64_t *size, int64_t others)
+{
+    int n;
+    const int64_t *shape = nb_arg_list(c, 0, &n);
+    int64_t count = nb_elements(c->in[0]);
+    if (others == 0)
+        return nb_fail(NB_EVALUE,
+                       "reshape: any size could stand for -1 in %s: the "
+                       "others make no elements",
+                       nb_sizes_text(n, shape));
+    if (count % others == 0) *size = count / others;
+    return true;
+}
+
 static bool reshape_check(nb_call *c)
 {
     int n, open = -1;
-    int64_t *shape = (int64_t *)nb_arg_list(c, 0, &n), rest = 1;
-    int64_t count = nb_elements(c->in[0]);
-    nb_shape from = nb_tensor_shape(c->in[0]), to = {.rank = n};
-    if (n > NB_MAX_RANK)
-        return nb_fail(NB_EVALUE, "reshape: rank %d is above %d", n,
+    nb_arg_list(c, 0, &n);
+    int64_t *shape = nb_arg_words(c, 0) + 1, rest = 1;
+    nb_shape from = nb_tensor_shape(c->in[0]);
+    if (n < 0 || n > NB_MAX_RANK)
+        return nb_fail(NB_EVALUE, "reshape: rank %d is not in 0 to %d", n,
                        NB_MAX_RANK);
     for (int d = 0; d < n; d++) {
-        to.size[d] = nb_extent_of(shape[d]);
         if (shape[d] == -1 && open >= 0)
             return nb_fail(NB_EVALUE, "reshape: -1 stands twice in %s",
-                           nb_shape_text(&to));
+                           nb_sizes_text(n, shape));
         if (shape[d] == -1)
             open = d;
-        else if (shape[d] < 0 ||
-                 __builtin_mul_overflow(rest, shape[d], &rest))
-            return nb_fail(NB_EVALUE, "reshape: size %lld of axis %d",
-                           (long long)shape[d], d);
+        else if (shape[d] < 0 || __builtin_mul_overflow(rest, shape[d], &rest))
+            return nb_fail(NB_EVALUE, "reshape: axis %d of %s has no size", d,
+                           nb_sizes_text(n, shape));
     }
-    if (open >= 0) shape[open] = rest > 0 ? count / rest : 0;
+    if (open >= 0 && !reshape_open(c, &shape[open], rest)) return false;
     if (open >= 0) rest *= shape[open];
-    return rest == count ||
+    return rest == nb_elements(c->in[0]) ||
            nb_fail(NB_EVALUE,
                    "reshape: shape %s of %lld elements does not fit %s",
-                   nb_shape_text(&from), (long long)count,
-                   nb_shape_text(&to));
+                   nb_shape_text(&from), (long long)nb_elements(c->in[0]),
+                   nb_sizes_text(n, shape));
 }
+
+/* The signature.  Both shapes are cut into runs of dims of equal product, and
+ * each run into the coarsest factors that make up its dims on both sides:
+ * (2, 4, 32) -> (8, 32) is "a b c -> (a b) c".  Where the two sides of a run
+ * share no more factors, as in (6, 4) -> (4, 6), its dims are whole. */
+typedef struct side {
+    const int64_t *size;
+    int rank, from, to; /* the run is dims from .. to - 1 */
+    nb_text text;
+} side;
+
+enum { LETTERS = 26 };
 
 static int64_t common(int64_t a, int64_t b)
 {
@@ -203,73 +274,98 @@ static int64_t common(int64_t a, int64_t b)
     return a;
 }
 
-/* Cuts both shapes into the coarsest factors that make up the dims of both:
- * (2, 4, 32) -> (8, 32) is "a b c -> (a b) c".  Where the two share no more
- * factors before the products meet again, the rest of those dims is whole. */
-static void put_factor(nb_text *t, char name, int *open)
+/* The next run; neither shape has a zero. */
+static void next_run(side *a, side *b)
 {
-    nb_text_add(t, *open ? " %c" : "%c", name);
-    ++*open;
+    int64_t p = 1, q = 1;
+    a->from = a->to;
+    b->from = b->to;
+    if (a->to < a->rank) p = a->size[a->to++];
+    if (b->to < b->rank) q = b->size[b->to++];
+    while (p != q)
+        if (p < q)
+            p *= a->size[a->to++];
+        else
+            q *= b->size[b->to++];
 }
 
-static void close_dim(nb_text *to, nb_text *dim, int *n)
+/* One side of a run, walked: the dim, what is left of it, its factors. */
+typedef struct cut {
+    int d, n;
+    int64_t rest;
+    char name[NB_MAX_GROUP];
+} cut;
+
+static void write_dim(side *s, cut *k)
 {
-    if (*n == 0)
-        nb_text_add(to, " 1");
-    else
-        nb_text_add(to, *n > 1 ? " (%s)" : " %s", nb_text_get(dim));
-    nb_text_free(dim);
-    *n = 0;
+    if (k->n == 0) nb_text_add(&s->text, " 1");
+    for (int i = 0; i < k->n; i++)
+        nb_text_add(&s->text, i == 0 && k->n > 1 ? " (%c" : " %c", k->name[i]);
+    if (k->n > 1) nb_text_add(&s->text, ")");
+    k->n = 0;
+    k->d++;
+}
+
+static bool cut_run(side s[2], int *letter)
+{
+    cut k[2] = {{.d = s[0].from, .rest = 1}, {.d = s[1].from, .rest = 1}};
+    while (k[0].d < s[0].to || k[1].d < s[1].to) {
+        for (int i = 0; i < 2; i++)
+            if (k[i].rest == 1 && k[i].d < s[i].to)
+                k[i].rest = s[i].size[k[i].d];
+        int64_t g = common(k[0].rest, k[1].rest);
+        bool stuck = g == 1 && k[0].rest != 1 && k[1].rest != 1;
+        if (stuck || *letter == LETTERS) return false;
+        for (int i = 0; i < 2; i++) {
+            if (g > 1 && k[i].n == NB_MAX_GROUP) return false;
+            if (g > 1) k[i].name[k[i].n++] = (char)('a' + *letter);
+            k[i].rest /= g;
+            if (k[i].rest == 1 && k[i].d < s[i].to) write_dim(&s[i], &k[i]);
+        }
+        *letter += g > 1;
+    }
+    return true;
+}
+
+static void whole_run(side *s)
+{
+    for (int d = s->from; d < s->to; d++)
+        nb_text_add(&s->text, " 1");
 }
 
 static bool reshape_sign(const nb_call *c, nb_text *t)
 {
-    int n, d[2] = {0, 0}, open[2] = {0, 0}, letter = 0;
+    int64_t size[NB_MAX_RANK];
+    int n, letter = 0;
     const int64_t *shape = nb_arg_list(c, 0, &n);
-    int64_t rest[2] = {1, 1};
-    int rank[2] = {RANK(0), n};
-    nb_text dim[2] = {{0}, {0}}, right = {0};
-    nb_text *side[2] = {t, &right};
-    bool whole = nb_elements(c->in[0]) == 0;
-    int64_t size[2][NB_MAX_RANK];
-    nb_sizes(c->in[0], size[0]);
-    memcpy(size[1], shape, (size_t)n * sizeof *shape);
-    while (!whole && (d[0] < rank[0] || d[1] < rank[1])) {
-        for (int s = 0; s < 2; s++)
-            if (rest[s] == 1 && d[s] < rank[s]) rest[s] = size[s][d[s]];
-        int64_t g = common(rest[0], rest[1]);
-        if (g == 1 && rest[0] != 1 && rest[1] != 1) {
-            whole = true; /* no shared factor: nothing may be split here */
-            break;
+    nb_sizes(c->in[0], size);
+    side s[2] = {{.size = size, .rank = RANK(0)}, {.size = shape, .rank = n}};
+    bool empty = nb_elements(c->in[0]) == 0;
+    while (s[0].to < s[0].rank || s[1].to < s[1].rank) {
+        int written[2] = {s[0].text.n, s[1].text.n}, named = letter;
+        if (empty)
+            s[0].to = s[0].rank, s[1].to = n;
+        else
+            next_run(&s[0], &s[1]);
+        if (!empty && cut_run(s, &letter)) continue;
+        letter = named;
+        for (int i = 0; i < 2; i++) {
+            s[i].text.n = written[i];
+            whole_run(&s[i]);
         }
-        for (int s = 0; s < 2; s++) {
-            if (g > 1) put_factor(&dim[s], (char)('a' + letter), &open[s]);
-            rest[s] /= g;
-            if (rest[s] == 1 && d[s] < rank[s]) {
-                close_dim(side[s], &dim[s], &open[s]);
-                d[s]++;
-            }
-        }
-        letter += g > 1;
     }
-    if (whole || letter > 20) {
-        t->n = right.n = 0;
-        nb_text_free(&dim[0]);
-        nb_text_free(&dim[1]);
-        for (int k = 0; k < rank[0]; k++)
-            nb_text_add(t, " 1");
-        for (int k = 0; k < rank[1]; k++)
-            nb_text_add(&right, " 1");
-    }
-    nb_text_add(t, " ->%s", right.n ? nb_text_get(&right) : "");
-    nb_text_free(&right);
-    return true;
+    bool ok = !s[0].text.failed && !s[1].text.failed;
+    if (ok)
+        nb_text_add(t, "%s ->%s", s[0].text.n ? nb_text_get(&s[0].text) : "",
+                    s[1].text.n ? nb_text_get(&s[1].text) : "");
+    nb_text_free(&s[0].text);
+    nb_text_free(&s[1].text);
+    return ok;
 }
 
 /* Whether the elements can stay where they are: a run of input dims that one
  * step walks through may be cut anew.  False: they must be copied. */
-static bool reshape_view(const nb_call *c, const nb_layout *in,
-                         nb_layout *out)
+static bool reshape_view(const nb_call *c, const nb_layout *in, nb_layout *out)
 {
     int i = 0, o = 0;
     (void)c;
@@ -313,13 +409,22 @@ static nb_tensor *reshape_transpose(const nb_call *c, int i, nb_tensor *ct)
 }
 
 /* Copies in row-major order what no view can show. */
-static bool reshape_kernel(const nb_kernel *k);
+static bool reshape_kernel(const nb_kernel *k)
+{
+    const nb_view *x = &k->view[0], *y = &k->view[1];
+    int64_t row[NB_MAX_RANK];
+    nb_row_major(x->rank, x->size, row);
+    nb_copy(nb_dtype_size(x->dtype), x->rank, x->size, (nb_side){y->data, row},
+            (nb_side){x->data, x->stride});
+    return true;
+}
 
 nb_op nb_op_reshape = {
     .name = "reshape",
     .doc = "The elements of x, in row-major order, in another shape; one size "
            "may be -1 and follows from the others.",
-    .example = "reshape([[1, 2], [3, 4]], shape=(4,)) = [1, 2, 3, 4]",
+    .example = "reshape([[1, 2, 3], [4, 5, 6]], shape=(3, -1)) = "
+               "[[1, 2], [3, 4], [5, 6]]",
     .params = "x, shape:ints",
     .check = reshape_check,
     .sign = reshape_sign,
@@ -330,35 +435,9 @@ nb_op nb_op_reshape = {
     .transpose = reshape_transpose,
 };
 
-static bool reshape_kernel(const nb_kernel *k)
-{
-    const nb_view *x = &k->view[0], *y = &k->view[1];
-    size_t item = nb_dtype_size(x->dtype);
-    int64_t at[NB_MAX_RANK] = {0}, n = 1;
-    for (int d = 0; d < x->rank; d++)
-        n *= x->size[d];
-    for (int64_t i = 0; i < n; i++) {
-        int64_t o = 0;
-        for (int d = 0; d < x->rank; d++)
-            o += at[d] * x->stride[d];
-        memcpy(y->data + (size_t)i * item, x->data + o * (int64_t)item, item);
-        for (int d = x->rank - 1; d >= 0 && ++at[d] == x->size[d]; d--)
-            at[d] = 0;
-    }
-    return true;
-}
-
 nb_tensor *nb_reshape(nb_tensor *x, int rank, const int64_t *shape)
 {
     nb_value v[] = {NB_V_LIST(rank, shape)};
+    if (has_sizes(x, rank, shape)) return nb_same(x);
     return nb_apply(&nb_op_reshape, 1, &x, 1, v, NB_CALLER);
-}
-
-nb_tensor *nb_fill_like(nb_tensor *x, double value)
-{
-    int64_t size[NB_MAX_RANK];
-    if (!x) return NULL;
-    nb_sizes(x, size);
-    return nb_broadcast_to(nb_scalar_float(value, nb_dtype_of(x)), x->rank,
-                           size);
 }

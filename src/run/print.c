@@ -44,5 +44,6 @@ nb_stats nb_stats_get(void)
     return (nb_stats){.nodes_live = nb_nodes_live(),
                       .steps_run = nb_steps_run(),
                       .allocations_live = nb_memory_live(),
+                      .bytes_allocated = nb_memory_bytes(),
                       .bytes_in_use = nb_block_bytes()};
 }

@@ -61,28 +61,27 @@ static nb_tensor *term(const nb_call *c, int k, int i, nb_tensor *u)
     }
 }
 
-nb_tensor *nb_push(nb_tensor *y, nb_tensor *const *u, bool *moves)
+bool nb_push(nb_tensor *y, nb_tensor *const *u, nb_tensor **uy)
 {
     int k = 0;
-    nb_tensor *node = y, *sum = NULL;
+    nb_tensor *node = y;
     if (y->op == &nb_op_part) {
         k = (int)nb_tensor_attr(y)[0];
         node = nb_tensor_in(y)[0];
     }
     nb_call c = nb_call_of(node);
     c.out = y; /* what rules call the result */
-    *moves = false;
+    *uy = NULL;
     if (c.op->kind == NB_CONSTANT || !nb_dtype_is_float((nb_dtype)y->dtype))
-        return NULL;
+        return true;
     for (int i = 0; i < c.nin; i++) {
         if (!u[i] || fixed(c.op, i)) continue;
-        *moves = true;
-        if (c.op->kind == NB_LINEAR) return jointly(&c, u);
+        if (c.op->kind == NB_LINEAR) return (*uy = jointly(&c, u));
         nb_tensor *t = term(&c, k, i, u[i]);
-        sum = sum ? nb_add(sum, t) : t;
-        if (!sum) return NULL;
+        *uy = *uy ? nb_add(*uy, t) : t;
+        if (!*uy) return false;
     }
-    return sum;
+    return true;
 }
 
 static bool has_lane(const nb_tensor *x, int id)
@@ -116,33 +115,38 @@ static nb_tensor *unbroadcast(const nb_tensor *y, const nb_tensor *x,
 }
 
 /* A rule that says how results move, transposed: it is linear in u, so the
- * cotangent is pulled back through what it records. */
-static nb_tensor *transposed(const nb_call *c, int i, nb_tensor *const *ct,
-                             bool *moves)
+ * cotangent is pulled back through what it records.  u has the lanes of its
+ * input, whichever vmaps are still open, so nothing is left to unbroadcast. */
+static bool transposed(const nb_call *c, int i, nb_tensor *const *ct,
+                       nb_tensor **g)
 {
     int n = c->op->nout > 1 ? c->op->nout : 1;
-    nb_tensor *zero = nb_fill_like(c->in[i], 0), *u, *g = NULL;
-    uint64_t bit = nb_walk_begin(1, &zero, &u);
+    nb_tensor *x = c->in[i], *u = nb_fill_like(x, 0);
+    for (int l = 0; l < x->nlanes; l++)
+        u = nb_spread(u, nb_tensor_lane(x)[l]);
+    u = nb_alias(u);
+    uint64_t bit = u ? nb_trace_open() : 0;
     bool ok = bit;
+    if (ok) u->trace |= bit;
     for (int k = 0; ok && k < n; k++) {
         nb_tensor *part = NULL;
         if (!ct[k]) continue;
         nb_tensor *t = c->op->jvp(c, k, i, u);
         ok = t && nb_walk_pull(bit, 1, &u, 1, &t, &ct[k], &part);
-        if (part) ok = ok && (g = g ? nb_add(g, part) : part);
+        if (ok && part) ok = (*g = *g ? nb_add(*g, part) : part);
     }
     if (bit) nb_walk_end(bit);
-    *moves = ok && g;
-    return ok ? g : NULL;
+    return ok;
 }
 
-nb_tensor *nb_pull(nb_tensor *y, int i, nb_tensor *const *ct, bool *moves)
+bool nb_pull(nb_tensor *y, int i, nb_tensor *const *ct, nb_tensor **cx)
 {
     nb_call c = nb_call_of(y);
     nb_tensor *x = c.in[i], *g = NULL;
-    *moves = !fixed(c.op, i) && c.op->kind != NB_CONSTANT &&
-             nb_dtype_is_float((nb_dtype)x->dtype);
-    if (!*moves) return NULL;
+    *cx = NULL;
+    if (fixed(c.op, i) || c.op->kind == NB_CONSTANT ||
+        !nb_dtype_is_float((nb_dtype)x->dtype))
+        return true;
     switch (c.op->kind) {
     case NB_POINTWISE: {
         nb_tensor *points =
@@ -153,10 +157,11 @@ nb_tensor *nb_pull(nb_tensor *y, int i, nb_tensor *const *ct, bool *moves)
     case NB_LINEAR:
     case NB_MULTILINEAR: g = c.op->transpose(&c, i, ct[0]); break;
     case NB_RULE:
-        g = transposed(&c, i, ct, moves);
-        return g && c.sig && y->rank + y->nlanes ? unbroadcast(y, x, g) : g;
+        return transposed(&c, i, ct, cx);
     default:
         return nb_fail(NB_ERUNTIME, "%s: has no derivative", c.op->name);
     }
-    return unbroadcast(y, x, g);
+    /* what hide added is an axis again already */
+    *cx = c.op == &nb_op_hide ? g : unbroadcast(y, x, g);
+    return *cx;
 }

@@ -6,15 +6,14 @@
 
 #include "core/tensor.h"
 
-/* How node y moves when its inputs move by u[i] (NULL: not at all).  For one
- * result of several (`part`), y is that part.  Sets *moves false, and returns
- * NULL without an error, if it does not move. */
-nb_tensor *nb_push(nb_tensor *y, nb_tensor *const *u, bool *moves);
+/* How node y moves when its inputs move by u[i] (NULL: not at all), into *uy:
+ * NULL if it does not move.  For one result of several (`part`), y is that part
+ * and u belongs to the inputs of the op that has them.  False with an error. */
+bool nb_push(nb_tensor *y, nb_tensor *const *u, nb_tensor **uy);
 
-/* The cotangent of input i, given that of y; NULL without an error and *moves
- * false if none flows.  For a node with several results ct has one a result
- * (NULL: zero). */
-nb_tensor *nb_pull(nb_tensor *y, int i, nb_tensor *const *ct, bool *moves);
+/* The cotangent of input i, given that of y, into *cx: NULL if none flows.  For
+ * a node with several results ct has one a result (NULL: zero). */
+bool nb_pull(nb_tensor *y, int i, nb_tensor *const *ct, nb_tensor **cx);
 
 /* Walks between x and y, which must have been recorded from x while `bit` was
  * open, x carrying it (nb_walk_begin makes such x).  Results are NULL where

@@ -136,7 +136,7 @@ static void leave(walk *w)
 static bool push_node(walk *w, slot *s)
 {
     nb_tensor *node = s->node, *few[8], **u = few;
-    bool moves = false, any = false;
+    bool any = false, ok = true;
     if (node->flags & NB_MULTI) return true; /* its parts ask its inputs */
     nb_tensor *from = node;
     if (nb_tensor_in(node)[0]->flags & NB_MULTI && node->nin == 1)
@@ -149,9 +149,9 @@ static bool push_node(walk *w, slot *s)
         u[i] = in ? in->value[0] : NULL;
         any = any || u[i];
     }
-    if (any) s->value[0] = nb_push(node, u, &moves);
+    if (any) ok = nb_push(node, u, &s->value[0]);
     if (u != few) nb_free(u);
-    return !moves || s->value[0];
+    return ok;
 }
 
 bool nb_walk_push(uint64_t bit, int nx, nb_tensor *const *x,
@@ -193,11 +193,10 @@ static bool pull_node(walk *w, slot *s)
     }
     for (int i = 0; i < node->nin; i++) {
         slot *in = find(w, nb_tensor_in(node)[i]);
-        bool moves;
+        nb_tensor *g;
         if (!in) continue;
-        nb_tensor *g = nb_pull(node, i, s->value, &moves);
-        if (moves && !receive(in, 0, g)) return false;
-        if (!moves && nb_failed()) return false;
+        if (!nb_pull(node, i, s->value, &g)) return false;
+        if (g && !receive(in, 0, g)) return false;
     }
     return true;
 }

@@ -5,21 +5,21 @@
 #define CAT(a, b)  CAT2(a, b)
 #define FN(name)   CAT(name, TYPE)
 
-#define LOOP(name, R, A, B, C, value)                                       \
-    static void FN(name)(void *y, const void *pa, const void *pb,           \
-                         const void *pc, int64_t n)                         \
-    {                                                                       \
-        R *to = y;                                                          \
-        const A *xa = pa;                                                   \
-        const B *xb = pb;                                                   \
-        const C *xc = pc;                                                   \
-        for (int64_t i = 0; i < n; i++) {                                   \
-            A a = xa[i];                                                    \
-            B b = xb[i];                                                    \
-            C c = xc[i];                                                    \
-            (void)a, (void)b, (void)c;                                      \
-            to[i] = (R)(value);                                             \
-        }                                                                   \
+#define LOOP(name, R, A, B, C, value)                             \
+    static void FN(name)(void *y, const void *pa, const void *pb, \
+                         const void *pc, int64_t n)               \
+    {                                                             \
+        R *to = y;                                                \
+        const A *xa = pa;                                         \
+        const B *xb = pb;                                         \
+        const C *xc = pc;                                         \
+        for (int64_t i = 0; i < n; i++) {                         \
+            A a = xa[i];                                          \
+            B b = xb[i];                                          \
+            C c = xc[i];                                          \
+            (void)a, (void)b, (void)c;                            \
+            to[i] = (R)(value);                                   \
+        }                                                         \
     }
 #define LOOP1(name, R, A, value)                                  \
     static void FN(name)(void *y, const void *pa, const void *pb, \
@@ -62,32 +62,30 @@
 #include "core/scalars.def"
 
 /* Eight running totals, so that the compiler may keep them in one register. */
-#define REDUCE(name, expression)                                   \
-    static void FN(reduce_##name)(void *acc, const void *x,        \
-                                  int64_t n)                       \
-    {                                                              \
-        const T *p = x;                                            \
-        T a = *(T *)acc, b, part[16];                              \
-        int64_t i = 0;                                             \
-        if (n >= 32) {                                             \
-            for (int k = 0; k < 16; k++)                           \
-                part[k] = p[k];                                    \
-            for (i = 16; i + 16 <= n; i += 16)                     \
-                for (int k = 0; k < 16; k++) {                     \
-                    T s = part[k], t = p[i + k];                   \
-                    part[k] = COMBINE(expression, s, t);           \
-                }                                                  \
-            for (int w = 8; w > 0; w /= 2)                         \
-                for (int k = 0; k < w; k++)                        \
-                    part[k] = COMBINE(expression, part[k],         \
-                                      part[k + w]);                \
-            a = COMBINE(expression, a, part[0]);                   \
-        }                                                          \
-        for (; i < n; i++) {                                       \
-            b = p[i];                                              \
-            a = COMBINE(expression, a, b);                         \
-        }                                                          \
-        *(T *)acc = a;                                             \
+#define REDUCE(name, expression)                                         \
+    static void FN(reduce_##name)(void *acc, const void *x, int64_t n)   \
+    {                                                                    \
+        const T *p = x;                                                  \
+        T a = *(T *)acc, b, part[16];                                    \
+        int64_t i = 0;                                                   \
+        if (n >= 32) {                                                   \
+            for (int k = 0; k < 16; k++)                                 \
+                part[k] = p[k];                                          \
+            for (i = 16; i + 16 <= n; i += 16)                           \
+                for (int k = 0; k < 16; k++) {                           \
+                    T s = part[k], t = p[i + k];                         \
+                    part[k] = COMBINE(expression, s, t);                 \
+                }                                                        \
+            for (int w = 8; w > 0; w /= 2)                               \
+                for (int k = 0; k < w; k++)                              \
+                    part[k] = COMBINE(expression, part[k], part[k + w]); \
+            a = COMBINE(expression, a, part[0]);                         \
+        }                                                                \
+        for (; i < n; i++) {                                             \
+            b = p[i];                                                    \
+            a = COMBINE(expression, a, b);                               \
+        }                                                                \
+        *(T *)acc = a;                                                   \
     }
 #define COMBINE(expression, p, q) KEEP(expression(p, q))
 #define R_SUM(p, q)               VALUE((p) + (q), (T)((U)(p) + (U)(q)))
@@ -107,8 +105,8 @@ static nb_run *const FN(runs)[NB_S_count] = {
 #include "core/scalars.def"
 };
 static void (*const FN(reduces)[])(void *, const void *, int64_t) = {
-    FN(reduce_sum), FN(reduce_max), FN(reduce_min), FN(reduce_prod),
-    FN(reduce_min), FN(reduce_max)}; /* and, or: of bools */
+    FN(reduce_sum),  FN(reduce_max), FN(reduce_min),
+    FN(reduce_prod), FN(reduce_min), FN(reduce_max)}; /* and, or: of bools */
 
 #undef REDUCE
 #undef COMBINE

@@ -7,68 +7,59 @@
 /* One text serves signed and unsigned types: some tests are then constant. */
 #pragma GCC diagnostic ignored "-Wtype-limits"
 
-/* Floats: quotient rounded down and its remainder, which has the sign of the
- * divisor. */
-static inline double nb_float_mod64(double a, double b)
+/* Floats: the remainder has the sign of the divisor.  a - remainder is a
+ * multiple of b, so the quotient is whole up to rounding, which is undone.
+ * float32 computes these in double. */
+static inline double nb_float_mod(double a, double b)
 {
     double r = fmod(a, b);
     if (r == 0) return copysign(0, b);
     return (r < 0) != (b < 0) ? r + b : r;
 }
 
-static inline float nb_float_mod32(float a, float b)
+static inline double nb_floor_div(double a, double b)
 {
-    float r = fmodf(a, b);
-    if (r == 0) return copysignf(0, b);
-    return (r < 0) != (b < 0) ? r + b : r;
+    double r = fmod(a, b), q = (a - r) / b;
+    if (b == 0) return a / b;
+    if (r != 0 && (r < 0) != (b < 0)) q -= 1;
+    if (q == 0) return copysign(0, a / b);
+    return floor(q) + (q - floor(q) > 0.5);
 }
 
-static inline double nb_floor_div64(double a, double b)
+/* Integers: nothing traps.  Powers by squaring, modulo 2^64; a negative
+ * exponent gives 0 but for bases 1 and -1. */
+static inline uint64_t power(uint64_t x, uint64_t n)
 {
-    if (b == 0 || isinf(a)) return a / b;
-    double q = (a - nb_float_mod64(a, b)) / b;
-    double f = floor(q);
-    return q - f > 0.5 ? f + 1 : f;
+    uint64_t y = 1;
+    for (; n; n >>= 1, x *= x)
+        if (n & 1) y *= x;
+    return y;
 }
 
-static inline float nb_floor_div32(float a, float b)
-{
-    if (b == 0 || isinf(a)) return a / b;
-    float q = (a - nb_float_mod32(a, b)) / b;
-    float f = floorf(q);
-    return q - f > 0.5f ? f + 1 : f;
-}
+#define nb_int_pow(a, b)                                     \
+    ((b) >= 0       ? (T)power((uint64_t)(a), (uint64_t)(b)) \
+     : (a) == 1     ? (T)1                                   \
+     : (a) == (T)-1 ? (T)((b)&1 ? -1 : 1)                    \
+                    : (T)0)
 
-/* Integers: nothing traps.  Powers by squaring; a negative exponent gives 0
- * but for bases 1 and -1. */
-static inline int64_t nb_int_pow(int64_t a, int64_t b)
-{
-    if (b < 0) return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;
-    uint64_t y = 1, x = (uint64_t)a;
-    for (; b; b >>= 1, x *= x)
-        if (b & 1) y *= x;
-    return (int64_t)y;
-}
-
-/* With zero as the divisor both are 0; the one quotient that overflows wraps.*/
-#define nb_int_quot(a, b)                                            \
-    ((b) == 0 ? (T)0                                                 \
-     : SIGNED(T) && (b) == (T)-1                                     \
-         ? (T)(0 - (U)(a))                                           \
+/* With zero as the divisor both are 0; the one quotient too large wraps. */
+#define nb_int_quot(a, b)        \
+    ((b) == 0 ? (T)0             \
+     : SIGNED(T) && (b) == (T)-1 \
+         ? (T)(0 - (U)(a))       \
          : (T)((a) / (b) - (((a) % (b) != 0) && (((a) < 0) != ((b) < 0)))))
-#define nb_int_mod(a, b)                                    \
-    ((b) == 0 || (SIGNED(T) && (b) == (T)-1) ? (T)0         \
-     : ((a) % (b) != 0) && (((a) < 0) != ((b) < 0))         \
-         ? (T)((a) % (b) + (b))                             \
-         : (T)((a) % (b)))
+#define nb_int_mod(a, b)                                                   \
+    ((b) == 0 || (SIGNED(T) && (b) == (T)-1)        ? (T)0                 \
+     : ((a) % (b) != 0) && (((a) < 0) != ((b) < 0)) ? (T)((a) % (b) + (b)) \
+                                                    : (T)((a) % (b)))
 #define SIGNED(T) ((T)-1 < (T)1)
 
-/* Shifts by the width or more empty the number; by less than 0, nothing. */
+/* Shifting by the width or more, or by less than 0, leaves only the sign. */
 #define WIDTH(T) ((T)(8 * sizeof(T)))
 #define nb_shl(a, b) \
     ((b) < 0 || (b) >= WIDTH(T) ? (T)0 : (T)((W)(a) << (int)(b)))
-#define nb_shr(a, b)                                          \
-    ((b) < 0 || (b) >= WIDTH(T) ? ((a) < 0 ? (T)-1 : (T)0)    \
+#define nb_shr(a, b)                                       \
+    ((b) < 0 || (b) >= WIDTH(T) ? ((a) < 0 ? (T)-1 : (T)0) \
                                 : (T)((a) >> (int)(b)))
 
 /* Floating types. */
@@ -88,12 +79,8 @@ static inline int64_t nb_int_pow(int64_t a, int64_t b)
 #define W       float
 #define KEEP(v) (v)
 #define M(fn)   fn##f
-#define nb_floor_div nb_floor_div32
-#define nb_float_mod nb_float_mod32
 #include "backend/ref/scalar_type.h"
 #undef M
-#undef nb_floor_div
-#undef nb_float_mod
 
 #define TYPE    f64
 #define T       double
@@ -101,8 +88,6 @@ static inline int64_t nb_int_pow(int64_t a, int64_t b)
 #define W       double
 #define KEEP(v) (v)
 #define M(fn)   fn
-#define nb_floor_div nb_floor_div64
-#define nb_float_mod nb_float_mod64
 #include "backend/ref/scalar_type.h"
 #undef M
 #undef VALUE
@@ -191,16 +176,16 @@ static inline int64_t nb_int_pow(int64_t a, int64_t b)
 
 static nb_run *const *const runs[NB_NDTYPES] = {
     [NB_BOOL] = runs_b8, [NB_I8] = runs_i8,   [NB_I16] = runs_i16,
-    [NB_I32] = runs_i32,   [NB_I64] = runs_i64, [NB_U8] = runs_u8,
-    [NB_U16] = runs_u16,   [NB_U32] = runs_u32, [NB_U64] = runs_u64,
-    [NB_F32] = runs_f32,   [NB_F64] = runs_f64};
+    [NB_I32] = runs_i32, [NB_I64] = runs_i64, [NB_U8] = runs_u8,
+    [NB_U16] = runs_u16, [NB_U32] = runs_u32, [NB_U64] = runs_u64,
+    [NB_F32] = runs_f32, [NB_F64] = runs_f64};
 
 typedef void reduce_fn(void *, const void *, int64_t);
 static reduce_fn *const *const reduces[NB_NDTYPES] = {
     [NB_BOOL] = reduces_b8, [NB_I8] = reduces_i8,   [NB_I16] = reduces_i16,
-    [NB_I32] = reduces_i32,   [NB_I64] = reduces_i64, [NB_U8] = reduces_u8,
-    [NB_U16] = reduces_u16,   [NB_U32] = reduces_u32, [NB_U64] = reduces_u64,
-    [NB_F32] = reduces_f32,   [NB_F64] = reduces_f64};
+    [NB_I32] = reduces_i32, [NB_I64] = reduces_i64, [NB_U8] = reduces_u8,
+    [NB_U16] = reduces_u16, [NB_U32] = reduces_u32, [NB_U64] = reduces_u64,
+    [NB_F32] = reduces_f32, [NB_F64] = reduces_f64};
 
 nb_run *nb_scalar_run(nb_scalar s, nb_dtype compute)
 {

@@ -1,0 +1,119 @@
+"""Nabla: tensors that differentiate, vectorise, compile and distribute.
+
+>>> import nabla as nb
+>>> nb.sum(nb.arange(4) * 0.5)
+Tensor(3. : f32[])
+"""
+
+from __future__ import annotations
+
+import sys as _sys
+
+from . import _nabla
+
+_nabla.set_home(__file__.removesuffix("__init__.py"))
+
+from . import (  # noqa: E402
+    _array_api,
+    _config,
+    _devices,
+    _dtypes,
+    _functions,
+    _table,
+    _tensor,
+)
+
+__version__: str = _nabla.version
+__array_api_version__ = "2024.12"
+__array_namespace_info__ = _array_api.__array_namespace_info__
+
+
+def _ops(inner: set[str]) -> dict[str, object]:
+    """The ops of the catalogue but those that are found elsewhere."""
+    return {n: f for n, f in _nabla.ops.items() if n not in inner}
+
+
+def _gather() -> dict[str, object]:
+    """Everything that can be named, from all over the package."""
+    listed = _table.NAMES.split()
+    inner = set(_table.PARTS.split()) | (
+        set(_table.LINALG.split()) - set(listed)
+    )
+    found = _ops(inner)
+    for home in (_nabla, _dtypes, _devices, _functions, _config):
+        there = vars(home)
+        found.update({n: there[n] for n in listed if n in there})
+    found.update({d.name: d for d in _dtypes.DType})
+    found.update(e=2.718281828459045, pi=3.141592653589793)
+    found.update(inf=float("inf"), nan=float("nan"), newaxis=None)
+    for alias, name in _table.ALIASES.items():
+        if name in found:
+            found[alias] = found[name]
+    return found
+
+
+def _module(path: str, names: dict[str, object]) -> None:
+    """Makes nabla.<path>, a module of names that are defined elsewhere."""
+    if not names:
+        return
+    module = type(_sys)(f"nabla.{path}")
+    module.__dict__.update(names, __all__=list(names))
+    _enter(path, module)
+
+
+def _enter(path: str, module: object) -> None:
+    outer, _, name = path.rpartition(".")
+    home = f"nabla.{outer}" if outer else "nabla"
+    setattr(_sys.modules[home], name, module)
+    _sys.modules[f"nabla.{path}"] = module  # type: ignore[assignment]
+
+
+def _modules(found: dict[str, object]) -> None:
+    def pick(names: str, more: dict[str, object]) -> dict[str, object]:
+        there = more | found
+        return {n: there[n] for n in names.split() if n in there}
+
+    own = {"ensure_tensor": _nabla.ensure_tensor}
+    every = " ".join(_table.FAMILIES.values())
+    _module("ops", pick(every, vars(_functions)) | own)
+    for family, names in _table.FAMILIES.items():
+        _module(f"ops.{family}", pick(names, vars(_functions)))
+    _module("linalg", pick(_table.LINALG, _nabla.ops))
+    _module("core", pick(_table.PYTREE, {}))
+    whole = "tree_flatten_full tree_unflatten_full"
+    _module("core.common", pick(f"{_table.PYTREE} {whole}", vars(_nabla)))
+    _enter("config", _config.config)
+
+
+def _methods(found: dict[str, object]) -> None:
+    methods: dict[str, object] = {
+        n: m for n, m in _nabla.methods.items() if n in found
+    }
+    methods |= {n: found[n] for n in _table.METHODS.split()}
+    for alias, name in _table.ALIASES.items():
+        if name in methods:
+            methods[alias] = methods[name]
+    _tensor.attach(methods)
+
+
+def __getattr__(name: str) -> object:
+    if name == "testing":
+        import nabla.testing
+
+        return nabla.testing
+    raise AttributeError(f"module 'nabla' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), "testing"])
+
+
+_found = _gather()
+globals().update(_found)
+_modules(_found)
+_methods(_found)
+__all__ = [
+    n
+    for n in dict.fromkeys([*_table.NAMES.split(), *_found])
+    if n in globals() or n == "testing"
+]

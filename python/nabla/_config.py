@@ -1,0 +1,112 @@
+"""Switches of the process, and its caches."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from . import _nabla
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+else:
+    ModuleType = type(sys)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() else None
+
+
+class Config(ModuleType):
+    """Switches, read and set as attributes; where the engine has the choice,
+    they say how it is made.
+
+    check          compare compiled code with the reference
+    deterministic  the same bits at every run
+    num_threads    threads that may be used; None: as many as there are cores
+    cache_dir      folder of compiled code; None: the usual one
+    """
+
+    check: bool
+    deterministic: bool
+    num_threads: int | None
+    cache_dir: str | None
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, Config.__doc__)
+        ask = os.environ.get
+        self.__dict__.update(
+            check=ask("NABLA_CHECK", "0") not in ("", "0"),
+            deterministic=False,
+            num_threads=_number(ask("NABLA_NUM_THREADS")),
+            cache_dir=ask("NABLA_CACHE_DIR"),
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("__"):
+            super().__setattr__(name, value)
+            return
+        if name not in _CHECKS:
+            raise AttributeError(f"config has no switch {name!r}")
+        if not _CHECKS[name](value):
+            raise ValueError(f"config.{name} cannot be {value!r}")
+        self.__dict__[name] = value
+
+    def set(self, **switches: Any) -> Switched:
+        """A context manager: within it switches have other values.
+
+        >>> with nb.config.set(check=True):
+        ...     nb.config.check
+        True
+        """
+        for name in switches:
+            if name not in _CHECKS:
+                raise AttributeError(f"config has no switch {name!r}")
+        return Switched(self, switches)
+
+
+def _is_bool(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+_CHECKS = {
+    "check": _is_bool,
+    "deterministic": _is_bool,
+    "num_threads": lambda v: v is None or (type(v) is int and v > 0),
+    "cache_dir": lambda v: v is None or isinstance(v, (str, os.PathLike)),
+}
+
+
+class Switched:
+    """What Config.set returns."""
+
+    __slots__ = ("_config", "_new", "_old")
+
+    def __init__(self, config: Config, new: dict[str, Any]) -> None:
+        self._config, self._new = config, new
+
+    def __enter__(self) -> Config:
+        self._old = {name: getattr(self._config, name) for name in self._new}
+        for name, value in self._new.items():
+            setattr(self._config, name, value)
+        return self._config
+
+    def __exit__(self, *error: object) -> None:
+        for name, value in self._old.items():
+            setattr(self._config, name, value)
+
+
+config = Config("nabla.config")
+
+
+def clear_caches() -> None:
+    """Drops what can be made again; live tensors stay valid."""
+    _nabla.trim()
+
+
+def cache_stats() -> dict[str, int]:
+    """Hits, misses and bytes of the cache of executables.  The reference
+    executor makes none, so all are 0."""
+    return {"hits": 0, "misses": 0, "bytes": 0}

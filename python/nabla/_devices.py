@@ -1,0 +1,219 @@
+"""Devices, and the defaults of a context: device and floating dtype.  Defaults
+are per contextvars context, so threads and tasks do not see each other's."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from contextvars import ContextVar
+
+from . import _nabla
+from ._dtypes import DType, isdtype
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from contextvars import Token
+    from typing import Any
+
+    from ._nabla import Tensor
+
+
+class Device:
+    """A place for data: a kind, "cpu" or "gpu", and a number."""
+
+    __slots__ = ("id", "type")
+    type: str
+    id: int
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Device):
+            return NotImplemented
+        return (self.type, self.id) == (other.type, other.id)
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.id))
+
+    def __repr__(self) -> str:
+        return f"Device(type={self.type},id={self.id})"
+
+
+class CPU(Device):
+    """The processor of this machine."""
+
+    __slots__ = ()
+
+    def __init__(self, id: int = -1) -> None:
+        self.type, self.id = "cpu", max(id, 0)
+
+
+class Accelerator(Device):
+    """A graphics processor by its number."""
+
+    __slots__ = ()
+
+    def __init__(self, id: int = 0) -> None:
+        self.type, self.id = "gpu", id
+
+
+_HOST = CPU()
+_KINDS = {"cpu": CPU, "gpu": Accelerator, "cuda": Accelerator}
+
+
+def devices() -> list[Device]:
+    """All devices that are present."""
+    return [_HOST]
+
+
+def parse(device: Device | str) -> Device:
+    """A device, or the name of one, as a device; it may be absent."""
+    if isinstance(device, Device):
+        return device
+    if not isinstance(device, str):
+        raise TypeError(
+            "a device is a Device or a string, not "
+            + type(device).__name__
+        )
+    kind, colon, number = device.partition(":")
+    if kind not in _KINDS or (colon and not number.isdecimal()):
+        raise ValueError(
+            f"unknown device {device!r}: devices are 'cpu', 'gpu', 'cuda', "
+            "with a number after a colon or without"
+        )
+    return _KINDS[kind](int(number or 0))
+
+
+def resolve(device: Device | str | None) -> Device:
+    """A device that is present; None is the default one."""
+    if device is None:
+        return _device.get()
+    found = parse(device)
+    if found not in devices():
+        raise RuntimeError(f"{found} is not present")
+    return found
+
+
+def _preferred(device: Device | str) -> Device:
+    """The device if it is present, else the CPU, with a warning."""
+    found = parse(device)
+    if found in devices():
+        return found
+    warnings.warn(
+        f"{found} is not present: work stays on the CPU",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+    return _HOST
+
+
+_dtype: ContextVar[DType] = ContextVar("dtype", default=DType.float32)
+_device: ContextVar[Device] = ContextVar(
+    "device",
+    default=_preferred(os.environ.get("NABLA_DEFAULT_DEVICE") or "cpu"),
+)
+_nabla.ask_default(_dtype.get)
+
+
+class Setting:
+    """A context manager that gives context variables other values inside."""
+
+    __slots__ = ("_tokens", "_values")
+
+    def __init__(self, *values: tuple[ContextVar[Any], Any]) -> None:
+        self._values = values
+        self._tokens: list[Token[Any]] = []
+
+    def __enter__(self) -> None:
+        self._tokens += [var.set(value) for var, value in self._values]
+
+    def __exit__(self, *error: object) -> None:
+        for var, _ in reversed(self._values):
+            var.reset(self._tokens.pop())
+
+
+def _floating(dtype: DType | str | None) -> DType:
+    found = _nabla.as_dtype(dtype)
+    if found is None or not isdtype(found, "real floating"):
+        raise TypeError(f"a default dtype must be floating, not {found}")
+    return found
+
+
+def default_dtype(dtype: DType | str) -> Setting:
+    """Within it floating numbers and factories have this dtype.
+
+    >>> with nb.default_dtype("float64"):
+    ...     nb.zeros(2).dtype
+    DType.float64
+    """
+    return Setting((_dtype, _floating(dtype)))
+
+
+def default_device(device: Device | str) -> Setting:
+    """Within it new tensors live on this device, if it is present."""
+    return Setting((_device, _preferred(device)))
+
+
+def defaults_like(tensor_or_type: Tensor | TensorType) -> Setting:
+    """The dtype and device of a tensor, or of a type, as defaults."""
+    if not isinstance(tensor_or_type, (_nabla.Tensor, TensorType)):
+        raise TypeError("defaults_like takes a Tensor or a TensorType")
+    return Setting(
+        (_dtype, _floating(tensor_or_type.dtype)),
+        (_device, _preferred(tensor_or_type.device)),
+    )
+
+
+def defaults(
+    dtype: DType | str | None = None, device: Device | str | None = None
+) -> tuple[DType, Device]:
+    """Dtype and device, the current defaults for what is None.
+
+    >>> nb.defaults("float16")
+    (DType.float16, Device(type=cpu,id=0))
+    """
+    return _nabla.as_dtype(dtype) or _dtype.get(), resolve(device)
+
+
+class TensorType:
+    """What a tensor is like: shape, dtype and device.
+
+    >>> nb.TensorType((2, 3), nb.float32) == nb.zeros((2, 3)).type
+    True
+    """
+
+    __slots__ = ("device", "dtype", "shape")
+
+    def __init__(
+        self,
+        shape: Any,
+        dtype: DType | str,
+        device: Device | str | None = None,
+    ) -> None:
+        sizes = shape if hasattr(shape, "__iter__") else (shape,)
+        self.shape: tuple[int, ...] = tuple(sizes)
+        self.dtype: DType = DType.from_numpy(dtype)
+        self.device: Device = (
+            _device.get() if device is None else parse(device)
+        )
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    ndim = rank
+
+    def _key(self) -> tuple[object, ...]:
+        return self.shape, self.dtype, self.device
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TensorType):
+            return NotImplemented
+        return self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        return (
+            f"TensorType(shape={self.shape}, dtype={self.dtype}, "
+            f"device={self.device})"
+        )

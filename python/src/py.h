@@ -1,0 +1,101 @@
+/* py.h - what the files of the extension share.
+ *
+ * The extension knows the engine through its public header alone.  Functions
+ * return new references, or NULL with a Python exception set.  Around every
+ * call into the engine a scope is open (ENTER, LEAVE), so what the engine lends
+ * goes when the call is over. */
+#ifndef NB_PY_H
+#define NB_PY_H
+
+#ifndef Py_LIMITED_API
+#define Py_LIMITED_API 0x030B0000
+#endif
+#ifndef PY_SSIZE_T_CLEAN
+#define PY_SSIZE_T_CLEAN
+#endif
+#include <Python.h>
+
+#include <nabla/nabla.h>
+#include <stdbool.h>
+
+enum { NB_PY_RANK = 16 };
+
+/* nabla.Tensor.  The data is the engine's; what only Python programs see, grad
+ * and requires_grad, is here. */
+typedef struct nb_py_tensor {
+    PyObject_HEAD nb_tensor *x; /* kept */
+    PyObject *grad;
+    PyObject *weakrefs;
+    bool requires_grad;
+    bool cut;        /* its history is not recorded: it counts as a leaf */
+    char buffer_ops; /* whether it was assigned to: none, NO or YES */
+} nb_py_tensor;
+enum { NB_PY_NO = 1, NB_PY_YES };
+
+extern PyTypeObject *nb_py_Tensor;
+
+static inline bool nb_py_is_tensor(PyObject *o)
+{
+    return Py_TYPE(o) == nb_py_Tensor || PyObject_TypeCheck(o, nb_py_Tensor);
+}
+
+static inline nb_tensor *nb_py_get(PyObject *o)
+{
+    return ((nb_py_tensor *)o)->x;
+}
+
+static inline bool nb_py_is_leaf(const nb_py_tensor *self)
+{
+    return self->cut || nb_is_leaf(self->x);
+}
+
+/* A Tensor around x, which it keeps; NULL raises the engine's error. */
+PyObject *nb_py_wrap(nb_tensor *x);
+
+/* Gives the object another value, which is traced if the old one was. */
+void nb_py_replace(nb_py_tensor *self, nb_tensor *x);
+
+/* The engine's pending error as an exception; returns NULL. */
+PyObject *nb_py_raise(void);
+
+#define ENTER \
+    if (nb_scope_open() != NB_OK) return nb_py_raise()
+#define LEAVE nb_scope_close(0, NULL)
+
+/* Tells the engine which line of Python is calling: the innermost that is not
+ * in the package, whose folder is `home`. */
+void nb_py_locate(void);
+PyObject *nb_py_set_home(PyObject *self, PyObject *home);
+
+/* convert.c: objects to tensors and back.  An operand is a Tensor, an array, or
+ * a number, which stays weak; lent.  An int beyond int64 goes by the tensor
+ * that it stands beside (NULL: none). */
+nb_tensor *nb_py_operand(PyObject *o);
+nb_tensor *nb_py_operand_beside(PyObject *o, PyObject *other);
+nb_tensor *nb_py_constant(PyObject *o, nb_dtype dtype); /* also nested lists */
+bool nb_py_dtype(PyObject *o, nb_dtype *dtype);         /* None: NB_NOTYPE */
+bool nb_py_device(PyObject *o); /* whether it is there */
+PyObject *nb_py_dtype_object(nb_dtype d);
+PyObject *nb_py_set_dtypes(PyObject *self, PyObject *list);
+PyObject *nb_py_element(const void *at, nb_dtype d);
+bool nb_py_ints(PyObject *o, int64_t *to, int room, int *n);
+bool nb_py_realize(int n, nb_tensor *const *x); /* without the GIL */
+
+/* attrs.c: static arguments of the op that made a tensor. */
+PyObject *nb_py_op_kwargs(PyObject *o);
+
+/* call.c: ops as Python functions and methods. */
+int nb_py_ops_add(PyObject *module);
+
+/* Slots and methods of Tensor, by file. */
+extern PyType_Slot nb_py_number_slots[];
+extern PyType_Slot nb_py_index_slots[];
+extern PyType_Slot nb_py_interop_slots[];
+extern PyMethodDef nb_py_interop_methods[];
+extern PyMethodDef nb_py_copy_methods[];
+extern PyMethodDef nb_py_module_methods[];
+PyObject *nb_py_load(PyObject *self, PyObject *args); /* the end of a pickle */
+int nb_py_interop_add(PyObject *module);
+int nb_py_index_add(PyObject *module);
+
+#endif

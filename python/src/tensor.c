@@ -1,0 +1,487 @@
+/* tensor.c - the type nabla.Tensor: life, metadata, reading. */
+#include "py.h"
+
+#include <stddef.h>
+#include <string.h>
+#include <structmember.h>
+
+PyTypeObject *nb_py_Tensor;
+
+static nb_py_tensor *bare(PyTypeObject *type)
+{
+    nb_py_tensor *self = type == nb_py_Tensor
+                             ? PyObject_New(nb_py_tensor, type)
+                             : (nb_py_tensor *)PyType_GenericAlloc(type, 0);
+    if (!self) return NULL;
+    self->x = NULL;
+    self->grad = self->weakrefs = NULL;
+    self->requires_grad = self->cut = false;
+    self->buffer_ops = 0;
+    return self;
+}
+
+/* A number that comes out of an op as it went in becomes a tensor here. */
+static nb_tensor *strong(nb_tensor *x)
+{
+    nb_dtype d = nb_dtype_of(x);
+    return nb_cast(x, d == NB_F64 ? nb_default_float() : d);
+}
+
+PyObject *nb_py_wrap(nb_tensor *x)
+{
+    if (nb_is_weak(x)) x = strong(x);
+    if (!x) return nb_py_raise();
+    nb_py_tensor *self = bare(nb_py_Tensor);
+    if (self) self->x = nb_keep(x);
+    return (PyObject *)self;
+}
+
+void nb_py_replace(nb_py_tensor *self, nb_tensor *x)
+{
+    nb_tensor *old = self->x;
+    self->x = nb_keep(x);
+    self->cut = false;
+    if (nb_is_traced(old)) nb_set_traced(self->x, true);
+    nb_drop(old);
+}
+
+static void dealloc(PyObject *o)
+{
+    nb_py_tensor *self = (nb_py_tensor *)o;
+    PyTypeObject *type = Py_TYPE(o);
+    if (self->weakrefs) PyObject_ClearWeakRefs(o);
+    nb_drop(self->x);
+    Py_XDECREF(self->grad);
+    if (type == nb_py_Tensor)
+        PyObject_Free(o);
+    else /* a subclass may have come from elsewhere */
+        ((freefunc)PyType_GetSlot(type, Py_tp_free))(o);
+    Py_DECREF(type);
+}
+
+static bool require(nb_py_tensor *self, bool yes)
+{
+    nb_dtype d = nb_dtype_of(self->x);
+    if (yes && !nb_dtype_is_float(d)) {
+        PyErr_Format(PyExc_TypeError,
+                     "only floating tensors can require grad, not %s",
+                     nb_dtype_name(d));
+        return false;
+    }
+    self->requires_grad = yes;
+    if (yes) nb_set_traced(self->x, true);
+    return true;
+}
+
+static PyObject *new (PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"data", "dtype", "device", "requires_grad", NULL};
+    PyObject *data, *dtype = Py_None, *device = Py_None;
+    int requires_grad = 0;
+    nb_dtype d;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OOp:Tensor", names,
+                                     &data, &dtype, &device, &requires_grad) ||
+        !nb_py_dtype(dtype, &d) || !nb_py_device(device))
+        return NULL;
+    nb_py_tensor *self = bare(type);
+    if (!self) return NULL;
+    if (nb_scope_open() != NB_OK) {
+        Py_DECREF(self);
+        return nb_py_raise();
+    }
+    nb_tensor *x = nb_py_constant(data, d);
+    if (x && requires_grad) x = nb_detach(x);
+    if (x && nb_py_realize(1, &x)) self->x = nb_keep(x);
+    if (!self->x) nb_py_raise();
+    LEAVE;
+    if (!self->x || (requires_grad && !require(self, true))) Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+static PyObject *repr(PyObject *o)
+{
+    nb_tensor *x = nb_py_get(o);
+    PyObject *text = NULL;
+    if (!nb_py_realize(1, &x)) return NULL;
+    char *s = nb_tensor_text(x);
+    if (!s) return nb_py_raise();
+    text = PyUnicode_FromString(s);
+    nb_text_release(s);
+    return text;
+}
+
+static Py_hash_t hash(PyObject *o)
+{
+    Py_hash_t h = (Py_hash_t)((size_t)o >> 4);
+    return h == -1 ? -2 : h;
+}
+
+static PyObject *tuple(int n, const int64_t *v)
+{
+    PyObject *t = PyTuple_New(n);
+    for (int i = 0; t && i < n; i++)
+        PyTuple_SetItem(t, i, PyLong_FromLongLong(v[i]));
+    return t;
+}
+
+#define GET(name) static PyObject *get_##name(PyObject *o, void *unused)
+#define X         ((void)unused, nb_py_get(o))
+
+GET(shape)
+{
+    int64_t size[NB_PY_RANK];
+    nb_sizes(X, size);
+    return tuple(nb_rank(nb_py_get(o)), size);
+}
+
+GET(ndim)
+{
+    return PyLong_FromLong(nb_rank(X));
+}
+
+GET(dtype)
+{
+    return nb_py_dtype_object(nb_dtype_of(X));
+}
+
+GET(real)
+{
+    return PyBool_FromLong(nb_is_realized(X));
+}
+
+GET(is_leaf)
+{
+    (void)unused;
+    return PyBool_FromLong(nb_py_is_leaf((nb_py_tensor *)o));
+}
+
+GET(is_traced)
+{
+    return PyBool_FromLong(nb_is_traced(X));
+}
+
+GET(requires_grad)
+{
+    (void)unused;
+    return PyBool_FromLong(((nb_py_tensor *)o)->requires_grad);
+}
+
+GET(batch_dims)
+{
+    return PyLong_FromLong(nb_hidden(X));
+}
+
+GET(batch_shape)
+{
+    int64_t size[NB_PY_RANK];
+    int n = nb_hidden(X);
+    if (n == 0) Py_RETURN_NONE;
+    nb_hidden_sizes(nb_py_get(o), size);
+    return tuple(n, size);
+}
+
+/* Hidden axes, then visible ones. */
+GET(global_shape)
+{
+    int64_t size[2 * NB_PY_RANK];
+    int n = nb_hidden(X);
+    nb_hidden_sizes(nb_py_get(o), size);
+    nb_sizes(nb_py_get(o), size + n);
+    return tuple(n + nb_rank(nb_py_get(o)), size);
+}
+
+GET(grad)
+{
+    PyObject *g = ((nb_py_tensor *)o)->grad;
+    (void)unused;
+    g = g ? g : Py_None;
+    Py_INCREF(g);
+    return g;
+}
+
+GET(none)
+{
+    (void)o, (void)unused;
+    Py_RETURN_NONE;
+}
+
+GET(false)
+{
+    (void)o, (void)unused;
+    Py_RETURN_FALSE;
+}
+
+GET(one)
+{
+    (void)o, (void)unused;
+    return PyLong_FromLong(1);
+}
+
+GET(op_kwargs)
+{
+    (void)unused;
+    return nb_py_op_kwargs(o);
+}
+
+GET(op)
+{
+    return PyUnicode_FromString(nb_op_name_of(X));
+}
+
+GET(source)
+{
+    return PyUnicode_FromString(nb_source_of(X));
+}
+
+static int set_traced(PyObject *o, PyObject *v, void *unused)
+{
+    int yes = v ? PyObject_IsTrue(v) : 0;
+    if (yes >= 0) nb_set_traced(X, yes);
+    return yes < 0 ? -1 : 0;
+}
+
+static int set_requires_grad(PyObject *o, PyObject *v, void *unused)
+{
+    int yes = v ? PyObject_IsTrue(v) : 0;
+    (void)unused;
+    return yes >= 0 && require((nb_py_tensor *)o, yes) ? 0 : -1;
+}
+
+static int set_grad(PyObject *o, PyObject *v, void *unused)
+{
+    nb_py_tensor *self = (nb_py_tensor *)o;
+    (void)unused;
+    if (v == Py_None) v = NULL;
+    if (v && !nb_py_is_tensor(v)) {
+        PyErr_SetString(PyExc_TypeError, "grad is a Tensor or None");
+        return -1;
+    }
+    Py_XINCREF(v);
+    PyObject *old = self->grad;
+    self->grad = v;
+    Py_XDECREF(old);
+    return 0;
+}
+
+static PyGetSetDef getset[] = {
+    {"shape", get_shape, NULL, "Visible sizes.", NULL},
+    {"ndim", get_ndim, NULL, "Number of visible axes.", NULL},
+    {"rank", get_ndim, NULL, "Number of visible axes.", NULL},
+    {"dtype", get_dtype, NULL, "Element type.", NULL},
+    {"real", get_real, NULL, "Whether the data is there.", NULL},
+    {"is_realized", get_real, NULL, "Whether the data is there.", NULL},
+    {"is_leaf", get_is_leaf, NULL, "Whether no recorded op made it.", NULL},
+    {"is_traced", get_is_traced, set_traced,
+     "Whether history is kept past realisation.", NULL},
+    {"requires_grad", get_requires_grad, set_requires_grad,
+     "Whether backward() sets grad here.", NULL},
+    {"grad", get_grad, set_grad, "The gradient, or None.", NULL},
+    {"batch_dims", get_batch_dims, NULL, "Number of hidden axes.", NULL},
+    {"batch_shape", get_batch_shape, NULL, "Hidden sizes, or None.", NULL},
+    {"global_shape", get_global_shape, NULL, "With hidden axes.", NULL},
+    {"physical_global_shape", get_global_shape, NULL, "With hidden axes.",
+     NULL},
+    {"physical_global_shape_ints", get_global_shape, NULL, "With hidden axes.",
+     NULL},
+    {"local_shape", get_global_shape, NULL, "Of shard 0, with hidden axes.",
+     NULL},
+    {"physical_shape", get_global_shape, NULL, "Of shard 0, with hidden axes.",
+     NULL},
+    {"global_shape_ints", get_shape, NULL, "Visible sizes.", NULL},
+    {"sharding", get_none, NULL, "The layout over devices, or None.", NULL},
+    {"is_sharded", get_false, NULL, "Whether it has a sharding.", NULL},
+    {"num_shards", get_one, NULL, "Number of shard buffers.", NULL},
+    {"op_kwargs", get_op_kwargs, NULL,
+     "Static arguments of the op that made it.", NULL},
+    {"_op", get_op, NULL, "Name of the op that made it.", NULL},
+    {"_source", get_source, NULL, "Where that op was called.", NULL},
+    {0}};
+
+static PyObject *realize(PyObject *o, PyObject *unused)
+{
+    (void)unused;
+    nb_tensor *x = nb_py_get(o);
+    if (!nb_py_realize(1, &x)) return NULL;
+    Py_INCREF(o);
+    return o;
+}
+
+/* Numbers as Python has them: ints as int, floats as float. */
+static nb_dtype plain(nb_dtype d)
+{
+    return d == NB_BOOL || d == NB_U64 ? d
+           : nb_dtype_is_float(d)      ? NB_F64
+                                       : NB_I64;
+}
+
+static PyObject *item(PyObject *o, PyObject *unused)
+{
+    nb_tensor *x = nb_py_get(o);
+    nb_dtype as = plain(nb_dtype_of(x));
+    uint64_t value = 0;
+    (void)unused;
+    if (nb_elements(x) != 1)
+        return PyErr_Format(PyExc_TypeError,
+                            "item: a tensor of %lld elements has not one "
+                            "value",
+                            (long long)nb_elements(x));
+    if (!nb_py_realize(1, &x)) return NULL;
+    if (nb_read(x, as, &value) != NB_OK) return nb_py_raise();
+    return nb_py_element(&value, as);
+}
+
+static PyObject *nested(const char **at, nb_dtype d, const int64_t *size,
+                        int rank)
+{
+    if (rank == 0) {
+        PyObject *v = nb_py_element(*at, d);
+        *at += nb_dtype_size(d);
+        return v;
+    }
+    PyObject *list = PyList_New(size[0]);
+    for (int64_t i = 0; list && i < size[0]; i++) {
+        PyObject *v = nested(at, d, size + 1, rank - 1);
+        if (!v) {
+            Py_DECREF(list);
+            return NULL;
+        }
+        PyList_SetItem(list, i, v);
+    }
+    return list;
+}
+
+static PyObject *tolist(PyObject *o, PyObject *unused)
+{
+    nb_tensor *x = nb_py_get(o);
+    nb_dtype as = plain(nb_dtype_of(x));
+    int64_t size[NB_PY_RANK];
+    (void)unused;
+    if (!nb_py_realize(1, &x)) return NULL;
+    char *data = PyMem_Malloc((size_t)nb_elements(x) * nb_dtype_size(as) + 1);
+    if (!data) return PyErr_NoMemory();
+    PyObject *list = NULL;
+    const char *at = data;
+    nb_sizes(x, size);
+    if (nb_read(x, as, data) == NB_OK)
+        list = nested(&at, as, size, nb_rank(x));
+    else
+        nb_py_raise();
+    PyMem_Free(data);
+    return list;
+}
+
+/* format(x, ".3f"): of the one element; without a spec as it prints. */
+static PyObject *format(PyObject *o, PyObject *spec)
+{
+    PyObject *v = NULL, *text = NULL;
+    if (!PyUnicode_Check(spec) || PyUnicode_GetLength(spec) == 0)
+        return PyObject_Str(o);
+    v = item(o, NULL);
+    if (v) text = PyObject_Format(v, spec);
+    Py_XDECREF(v);
+    return text;
+}
+
+static PyObject *as_complex(PyObject *o, PyObject *unused)
+{
+    PyObject *v = item(o, unused);
+    double real = v ? PyFloat_AsDouble(v) : -1;
+    Py_XDECREF(v);
+    return PyErr_Occurred() ? NULL : PyComplex_FromDoubles(real, 0);
+}
+
+/* How op_kwargs answers "use_buffer_ops". */
+static PyObject *set_buffer_ops(PyObject *o, PyObject *yes)
+{
+    ((nb_py_tensor *)o)->buffer_ops = yes == Py_True ? NB_PY_YES : NB_PY_NO;
+    Py_INCREF(o);
+    return o;
+}
+
+static PyObject *detach(PyObject *o, PyObject *unused)
+{
+    (void)unused;
+    ENTER;
+    PyObject *y = nb_py_wrap(nb_detach(nb_py_get(o)));
+    LEAVE;
+    if (y) ((nb_py_tensor *)y)->cut = true;
+    return y;
+}
+
+static Py_ssize_t length(PyObject *o)
+{
+    nb_tensor *x = nb_py_get(o);
+    if (nb_rank(x) > 0) return (Py_ssize_t)nb_size(x, 0);
+    PyErr_SetString(PyExc_TypeError, "len() of a 0-d tensor");
+    return -1;
+}
+
+static PyMethodDef methods[] = {
+    {"realize", realize, METH_NOARGS, "realize($self)\n--\n\nComputes it."},
+    {"item", item, METH_NOARGS,
+     "item($self)\n--\n\nThe value of a tensor of one element."},
+    {"tolist", tolist, METH_NOARGS,
+     "tolist($self)\n--\n\nThe values as nested lists."},
+    {"detach", detach, METH_NOARGS,
+     "detach($self)\n--\n\nThe same data without history."},
+    {"__format__", format, METH_O, NULL},
+    {"__complex__", as_complex, METH_NOARGS, NULL},
+    {"_set_buffer_ops", set_buffer_ops, METH_O, NULL},
+    {0}};
+
+static PyMemberDef members[] = {{"__weaklistoffset__", T_PYSSIZET,
+                                 offsetof(nb_py_tensor, weakrefs), READONLY,
+                                 NULL},
+                                {0}};
+
+static int add_slots(PyType_Slot *to, int n, const PyType_Slot *from)
+{
+    for (; from->slot; from++)
+        to[n++] = *from;
+    return n;
+}
+
+static int add_methods(PyMethodDef *to, int n, const PyMethodDef *from)
+{
+    for (; from->ml_name; from++)
+        to[n++] = *from;
+    return n;
+}
+
+int nb_py_tensor_add(PyObject *module);
+
+int nb_py_tensor_add(PyObject *module)
+{
+    static PyMethodDef all[64];
+    static PyType_Slot slots[96];
+    static const PyType_Slot own[] = {
+        {Py_tp_doc, "Tensor(data, *, dtype=None, device=None, "
+                    "requires_grad=False)\n--\n\nA lazy, immutable tensor."},
+        {Py_tp_new, new},
+        {Py_tp_dealloc, dealloc},
+        {Py_tp_repr, repr},
+        {Py_tp_str, repr},
+        {Py_tp_hash, hash},
+        {Py_tp_getset, getset},
+        {Py_tp_methods, all},
+        {Py_tp_members, members},
+        {Py_mp_length, length},
+        {0, NULL}};
+    static PyType_Spec spec = {
+        .name = "nabla.Tensor",
+        .basicsize = sizeof(nb_py_tensor),
+        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+        .slots = slots,
+    };
+    int n = 0, m = 0;
+    m = add_methods(all, m, methods);
+    m = add_methods(all, m, nb_py_copy_methods);
+    add_methods(all, m, nb_py_interop_methods);
+    n = add_slots(slots, n, own);
+    n = add_slots(slots, n, nb_py_number_slots);
+    n = add_slots(slots, n, nb_py_index_slots);
+    add_slots(slots, n, nb_py_interop_slots);
+    nb_py_Tensor = (PyTypeObject *)PyType_FromSpec(&spec);
+    if (!nb_py_Tensor) return -1;
+    return PyModule_AddObjectRef(module, "Tensor", (PyObject *)nb_py_Tensor);
+}

@@ -1,0 +1,32 @@
+/* conv_kernel.h - the geometry of a convolution, and its work on the CPU. */
+#ifndef NB_OPS_CONV_KERNEL_H
+#define NB_OPS_CONV_KERNEL_H
+
+#include "ops/conv.h"
+
+/* One spatial axis: tap k at place t reads the image, spread out, at
+ * t stride + k dilation - before. */
+typedef struct nb_line {
+    int64_t size, taps, places;
+    int64_t stride, dilation, spread, before, after;
+} nb_line;
+
+/* Channels `in` and `out` are those of one group. */
+typedef struct nb_geometry {
+    int rank;
+    int64_t images, groups, in, out;
+    nb_line line[NB_MAX_SPATIAL];
+} nb_geometry;
+
+/* Size of n elements with step - 1 zeros between them. */
+int64_t nb_spread_size(int64_t n, int64_t step);
+
+/* Sets places from the rest; they may be less than one.  False, without an
+ * error, if a size does not fit an int64. */
+bool nb_line_measure(nb_line *l);
+
+/* y = x * filter; the views are those of a call of that geometry. */
+bool nb_conv_run(const nb_geometry *g, const nb_view *x, const nb_view *filter,
+                 const nb_view *y);
+
+#endif

@@ -1,0 +1,137 @@
+/* test_faults.c - the n-th allocation fails, for every n, in programs that
+ * touch every part of the engine: an error, no leak, and all still works. */
+#include "base/memory.h"
+#include "core/tensor.h"
+#include "nabla/nabla.h"
+#include "transform/derive.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+static const float numbers[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+
+static nb_tensor *matrix(int64_t m, int64_t n)
+{
+    return nb_constant(NB_F32, 2, (int64_t[]){m, n}, numbers);
+}
+
+static bool chain(void)
+{
+    nb_tensor *x = matrix(3, 4);
+    nb_tensor *y = nb_tanh(nb_add(nb_mul(x, nb_num(0.5)), nb_sin(x)));
+    return nb_realize(nb_mean(y, -1, NULL, false)) == NB_OK;
+}
+
+static bool product(void)
+{
+    nb_tensor *x = matrix(3, 4), *t = nb_permute(x, 2, (int64_t[]){1, 0});
+    nb_tensor *h = nb_matmul(nb_cast(x, NB_F16), nb_cast(t, NB_F16));
+    return nb_realize(nb_matmul(x, t)) == NB_OK && nb_realize(h) == NB_OK;
+}
+
+static bool views(void)
+{
+    nb_tensor *x = matrix(3, 4), *t = nb_permute(x, 2, (int64_t[]){1, 0});
+    nb_tensor *flat = nb_reshape(t, 1, (int64_t[]){-1});
+    nb_tensor *many = nb_broadcast_to(flat, 2, (int64_t[]){2, 12});
+    return nb_realize(nb_reduce_max(many, 1, (int64_t[]){1}, true)) == NB_OK;
+}
+
+static bool printed(void)
+{
+    char *text = nb_tensor_text(nb_equal(matrix(2, 6), nb_count(3)));
+    nb_text_release(text);
+    return text;
+}
+
+static bool refused(void)
+{
+    nb_tensor *y = nb_matmul(matrix(3, 4), matrix(3, 4));
+    bool as_it_should = !y && nb_error_code() == NB_EVALUE;
+    if (as_it_should) nb_error_clear();
+    return as_it_should;
+}
+
+static bool gradient(void)
+{
+    nb_tensor *x = matrix(3, 4), *fresh, *ct, *cx = NULL;
+    uint64_t bit = nb_walk_begin(1, &x, &fresh);
+    if (!bit) return false;
+    nb_tensor *y = nb_reduce_sum(nb_mul(fresh, nb_sigmoid(fresh)), -1, NULL,
+                                 false);
+    ct = nb_scalar_float(1, NB_F32);
+    bool ok = y && ct && nb_walk_pull(bit, 1, &fresh, 1, &y, &ct, &cx);
+    nb_walk_end(bit);
+    return ok && cx && nb_realize(cx) == NB_OK;
+}
+
+static bool listing(void)
+{
+    nb_tensor *x = matrix(3, 4), *y = nb_mul(nb_exp(x), nb_num(2));
+    nb_graph *g = NULL, *h = NULL;
+    bool ok = y && nb_graph_of(1, &x, 1, &y, &g) == NB_OK;
+    char *text = ok ? nb_graph_text(g) : NULL;
+    ok = text && nb_graph_parse(text, &h) == NB_OK &&
+         nb_graph_run(h, 1, &x, &y) == NB_OK && nb_realize(y) == NB_OK;
+    nb_text_release(text);
+    nb_graph_free(g);
+    nb_graph_free(h);
+    return ok;
+}
+
+static const struct {
+    const char *name;
+    bool (*run)(void);
+} programs[] = {
+    {"a chain of ops", chain},      {"matrix products", product},
+    {"views and copies", views},    {"printing", printed},
+    {"a call that fails", refused}, {"a gradient", gradient},
+    {"a listing", listing},
+};
+
+static bool attempt(bool (*run)(void))
+{
+    if (nb_scope_open() != NB_OK) return false;
+    bool ok = run();
+    nb_scope_close(0, NULL);
+    return ok;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < sizeof programs / sizeof programs[0]; p++) {
+        bool done = false;
+        assert_true(attempt(programs[p].run)); /* fills tables kept for good */
+        int64_t before = nb_memory_live();
+        for (int64_t n = 1; !done; n++) {
+            nb_fault_set(n);
+            done = attempt(programs[p].run);
+            nb_fault_set(0);
+            if (!done && nb_error_code() != NB_EMEMORY)
+                fail_msg("%s, allocation %lld: code %d, %s", programs[p].name,
+                         (long long)n, nb_error_code(), nb_error_message());
+            nb_error_clear();
+            if (nb_memory_live() != before)
+                fail_msg("%s, allocation %lld: %lld allocations leak",
+                         programs[p].name, (long long)n,
+                         (long long)(nb_memory_live() - before));
+            assert_int_equal(nb_nodes_live(), 0);
+            assert_true(n < 10000);
+        }
+        assert_true(attempt(programs[p].run));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
