@@ -8,6 +8,7 @@ Tensor(3. : f32[])
 from __future__ import annotations
 
 import sys as _sys
+from types import ModuleType as _Module
 
 from . import _nabla
 
@@ -21,28 +22,29 @@ from . import (  # noqa: E402
     _functions,
     _table,
     _tensor,
+    linalg,
+    random,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __version__: str = _nabla.version
 __array_api_version__ = "2024.12"
 __array_namespace_info__ = _array_api.__array_namespace_info__
 
 
-def _ops(inner: set[str]) -> dict[str, object]:
-    """The ops of the catalogue but those that are found elsewhere."""
-    return {n: f for n, f in _nabla.ops.items() if n not in inner}
-
-
 def _gather() -> dict[str, object]:
     """Everything that can be named, from all over the package."""
-    listed = _table.NAMES.split()
-    inner = set(_table.PARTS.split()) | (
-        set(_table.LINALG.split()) - set(listed)
-    )
-    found = _ops(inner)
+    listed, parts = _table.NAMES.split(), set(_table.PARTS.split())
+    found: dict[str, object] = {
+        n: f for n, f in _nabla.ops.items() if n not in parts
+    }
     for home in (_nabla, _dtypes, _devices, _functions, _config):
         there = vars(home)
-        found.update({n: there[n] for n in listed if n in there})
+        found |= {n: there[n] for n in listed if n in there and n != "ops"}
+    found.update(random.STATEFUL)
     found.update({d.name: d for d in _dtypes.DType})
     found.update(e=2.718281828459045, pi=3.141592653589793)
     found.update(inf=float("inf"), nan=float("nan"), newaxis=None)
@@ -56,21 +58,21 @@ def _module(path: str, names: dict[str, object]) -> None:
     """Makes nabla.<path>, a module of names that are defined elsewhere."""
     if not names:
         return
-    module = type(_sys)(f"nabla.{path}")
+    module = _Module(f"nabla.{path}")
     module.__dict__.update(names, __all__=list(names))
     _enter(path, module)
 
 
-def _enter(path: str, module: object) -> None:
+def _enter(path: str, module: _Module) -> None:
     outer, _, name = path.rpartition(".")
     home = f"nabla.{outer}" if outer else "nabla"
     setattr(_sys.modules[home], name, module)
-    _sys.modules[f"nabla.{path}"] = module  # type: ignore[assignment]
+    _sys.modules[f"nabla.{path}"] = module
 
 
 def _modules(found: dict[str, object]) -> None:
-    def pick(names: str, more: dict[str, object]) -> dict[str, object]:
-        there = more | found
+    def pick(names: str, more: dict[str, Any]) -> dict[str, object]:
+        there: dict[str, object] = {**more, **found}
         return {n: there[n] for n in names.split() if n in there}
 
     own = {"ensure_tensor": _nabla.ensure_tensor}
@@ -78,7 +80,6 @@ def _modules(found: dict[str, object]) -> None:
     _module("ops", pick(every, vars(_functions)) | own)
     for family, names in _table.FAMILIES.items():
         _module(f"ops.{family}", pick(names, vars(_functions)))
-    _module("linalg", pick(_table.LINALG, _nabla.ops))
     _module("core", pick(_table.PYTREE, {}))
     whole = "tree_flatten_full tree_unflatten_full"
     _module("core.common", pick(f"{_table.PYTREE} {whole}", vars(_nabla)))

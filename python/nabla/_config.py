@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
+from types import ModuleType
 
 from . import _nabla
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import ModuleType
+    from collections.abc import Callable
     from typing import Any
-else:
-    ModuleType = type(sys)
 
 
 def _number(text: str | None) -> int | None:
@@ -71,7 +69,7 @@ def _is_bool(value: object) -> bool:
     return isinstance(value, bool)
 
 
-_CHECKS = {
+_CHECKS: dict[str, Callable[[Any], bool]] = {
     "check": _is_bool,
     "deterministic": _is_bool,
     "num_threads": lambda v: v is None or (type(v) is int and v > 0),

@@ -105,11 +105,9 @@ def _preferred(device: Device | str) -> Device:
     return _HOST
 
 
+_first = _preferred(os.environ.get("NABLA_DEFAULT_DEVICE") or "cpu")
 _dtype: ContextVar[DType] = ContextVar("dtype", default=DType.float32)
-_device: ContextVar[Device] = ContextVar(
-    "device",
-    default=_preferred(os.environ.get("NABLA_DEFAULT_DEVICE") or "cpu"),
-)
+_device: ContextVar[Device] = ContextVar("device", default=_first)
 _nabla.ask_default(_dtype.get)
 
 

@@ -394,6 +394,22 @@ def minmax(x: ArrayLike) -> dict[str, Tensor]:
     return {"min": least, "max": greatest}
 
 
+def norm(
+    x: ArrayLike,
+    ord: float | str | None = None,
+    axis: Axes = None,
+    keepdims: bool = False,
+) -> Tensor:
+    """The norm of vectors, along one axis, or of matrices, along two; by
+    default, and for "fro", the root of the sum of squares.
+
+    >>> nb.norm(nb.constant([3.0, 4.0]))
+    Tensor(5. : f32[])
+    """
+    y: Tensor = _op["norm"](x, None if ord == "fro" else ord, axis, keepdims)
+    return y
+
+
 def pad(
     x: ArrayLike,
     paddings: Any = None,
@@ -409,7 +425,7 @@ def pad(
     if paddings is None:
         paddings = kwargs.pop("pad_width", None)
     if kwargs:
-        raise TypeError(f"pad got an unexpected argument {next(iter(kwargs))!r}")
+        raise TypeError(f"pad got unexpected arguments {sorted(kwargs)}")
     if paddings is None:
         raise ValueError("pad: paddings, a (before, after) for each axis")
     flat = [size for pair in paddings for size in _pair(pair)]

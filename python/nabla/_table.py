@@ -24,15 +24,23 @@ ALIASES = {
     "_clear_caches": "clear_caches",
 }
 
-# Ops that are parts of functions.
+# Ops that are parts of functions, and ops that are found in submodules.
 PARTS = """
-arange_float arange_int iota slice
+arange_float arange_int conv1d_transpose conv3d_transpose iota slice
+triangular_solve
+
+random_key random_split random_fold_in random_key_like random_uniform
+random_normal random_truncated_normal random_bernoulli random_randint
+random_categorical random_permutation
+
+cholesky qr svd svdvals eigh eigvalsh solve inv pinv det slogdet vector_norm
+matrix_norm matrix_power matrix_rank cross
 """
 
 # Functions of Python, by themselves not ops, that are methods too.
 METHODS = """
 accelerator astype cast clip cpu cumulative_prod cumulative_sum diff empty_like
-full_like gpu matrix_transpose minmax nonzero ones_like pad rebind slice_update
+full_like gpu matrix_transpose minmax nonzero norm ones_like pad rebind slice_update
 unique_all unique_counts unique_inverse unstack zeros_like
 """
 
@@ -83,12 +91,6 @@ FAMILIES = {
         reduce_scatter all_to_all ppermute distributed_broadcast axis_index
         broadcast to_device transfer_to cpu gpu accelerator""",
 }
-
-LINALG = """
-cholesky qr svd svdvals eigh eigvalsh solve inv pinv det slogdet norm
-vector_norm matrix_norm matrix_power matrix_rank cross diagonal trace outer
-matmul matrix_transpose tensordot vecdot
-"""
 
 PYTREE = """
 PyTreeDef register_pytree_node tensor_leaves traced untraced tree_flatten

@@ -4,7 +4,7 @@ Python programs see."""
 
 from __future__ import annotations
 
-from . import _devices, _functions, _nabla
+from . import _functions, _nabla, random
 from ._devices import CPU, Accelerator, Device, TensorType
 from ._nabla import Tensor
 
@@ -323,12 +323,15 @@ METHODS = {
     "new_full": new_full,
 }
 
-STATIC = {
+STATIC: dict[str, Any] = {
     "constant": _functions.constant,
     "full": _functions.full,
     "zeros": _functions.zeros,
     "ones": _functions.ones,
     "arange": _functions.arange,
+    "uniform": random.STATEFUL["uniform"],
+    "gaussian": random.STATEFUL["gaussian"],
+    "normal": random.STATEFUL["gaussian"],
     "from_dlpack": _functions.from_dlpack,
     "to_numpy_all": to_numpy_all,
 }

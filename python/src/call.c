@@ -338,7 +338,7 @@ static PyObject *doc_of(nb_op *op)
     size_t n = 0;
     bool kind = false;
     for (const char *s = nb_op_params(op); *s && n < sizeof text - 1; s++) {
-        if (*s == ':') kind = true;
+        if (*s == ':') kind = true; /* up to the default */
         if (*s == '=' || *s == ',') kind = false;
         if (!kind) text[n++] = *s;
     }

@@ -147,6 +147,26 @@ static PyObject *trim(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+static PyObject *next_key(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    ENTER;
+    PyObject *y = nb_py_wrap(nb_next_key());
+    LEAVE;
+    return y;
+}
+
+static PyObject *manual_seed(PyObject *self, PyObject *o)
+{
+    PyObject *whole = PyNumber_Index(o);
+    long long seed = whole ? PyLong_AsLongLong(whole) : -1;
+    (void)self;
+    Py_XDECREF(whole);
+    if (PyErr_Occurred()) return NULL;
+    nb_manual_seed(seed);
+    Py_RETURN_NONE;
+}
+
 /* Rows (name, code, bytes of an element), in the order of the codes. */
 static PyObject *dtypes(PyObject *self, PyObject *unused)
 {
@@ -193,6 +213,9 @@ PyMethodDef nb_py_module_methods[] = {
     {"ask_default", ask_default, METH_O, NULL},
     {"stats", stats, METH_NOARGS, NULL},
     {"trim", trim, METH_NOARGS, NULL},
+    {"next_key", next_key, METH_NOARGS, NULL},
+    {"manual_seed", manual_seed, METH_O,
+     "manual_seed(seed)\n--\n\nRestarts the generator of the process."},
     {"dtypes", dtypes, METH_NOARGS, NULL},
     {"op_info", op_info, METH_O, NULL},
     {0}};

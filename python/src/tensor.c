@@ -398,6 +398,12 @@ static PyObject *set_buffer_ops(PyObject *o, PyObject *yes)
     return o;
 }
 
+static PyObject *num_elements(PyObject *o, PyObject *unused)
+{
+    (void)unused;
+    return PyLong_FromLongLong(nb_elements(nb_py_get(o)));
+}
+
 static PyObject *detach(PyObject *o, PyObject *unused)
 {
     (void)unused;
@@ -424,6 +430,8 @@ static PyMethodDef methods[] = {
      "tolist($self)\n--\n\nThe values as nested lists."},
     {"detach", detach, METH_NOARGS,
      "detach($self)\n--\n\nThe same data without history."},
+    {"num_elements", num_elements, METH_NOARGS,
+     "num_elements($self)\n--\n\nHow many elements it has."},
     {"__format__", format, METH_O, NULL},
     {"__complex__", as_complex, METH_NOARGS, NULL},
     {"_set_buffer_ops", set_buffer_ops, METH_O, NULL},

@@ -19,7 +19,8 @@
 typedef struct nb_op nb_op;
 
 /* Arguments.  `params` declares them as Python would, with kinds after a colon
- * for what is not a tensor: "x, axis:axis=-1, keepdims:bool=False".  Values of
+ * for what is not a tensor: "x, axis:axis=-1, keepdims:bool=False".  None may be
+ * given where it is the default, or where ? follows the kind.  Values of
  * all but tensors are packed into words: one for int bool float axis newaxis
  * dtype text; a count and that many for ints axes newaxes.  NB_NONE stands for
  * None, as a value or as a count. */
@@ -42,7 +43,7 @@ typedef enum nb_param_kind {
 typedef struct nb_param {
     const char *name;
     nb_param_kind kind;
-    bool has_default, keyword_only;
+    bool has_default, keyword_only, nullable; /* None may be given */
     int ndefault; /* words */
     int64_t value[8];
 } nb_param;

@@ -29,7 +29,8 @@ static const char *read_kind(const char *s, nb_param *p)
     for (int k = 0; k < (int)(sizeof kinds / sizeof kinds[0]); k++)
         if (strlen(kinds[k]) == n && !strncmp(kinds[k], s, n)) {
             p->kind = (nb_param_kind)k;
-            return s + n;
+            p->nullable = s[n] == '?';
+            return s + n + p->nullable;
         }
     return NULL;
 }
@@ -57,6 +58,7 @@ static const char *read_default(const char *s, nb_param *p)
     if (!strncmp(w, "None", 4) || !strncmp(w, "True", 4) ||
         !strncmp(w, "False", 5)) {
         to[0] = *w == 'N' ? NB_NONE : *w == 'T';
+        p->nullable = p->nullable || *w == 'N';
         return w + n;
     }
     if (p->kind == NB_P_TEXT) {
@@ -168,7 +170,7 @@ static bool pack_one(const nb_op *op, const nb_param *p, const nb_value *v,
                 (v->kind == NB_VALUE_FLOAT && p->kind == NB_P_FLOAT) ||
                 (v->kind == NB_VALUE_LIST && list) ||
                 (v->kind == NB_VALUE_TEXT && p->kind == NB_P_TEXT) ||
-                v->kind == NB_VALUE_NONE;
+                (v->kind == NB_VALUE_NONE && p->nullable);
     int n = v->kind == NB_VALUE_LIST ? v->n : 1;
     if (!fits || (p->kind == NB_P_TEXT && v->kind == NB_VALUE_INT))
         return nb_fail(NB_ETYPE, "%s: %s must be %s", op->name, p->name,

@@ -198,7 +198,8 @@ void nb_tensor_settle(nb_tensor *x, nb_buffer *b, char *data,
 int nb_tensor_forget(nb_tensor *x, nb_tensor ***old)
 {
     int n = x->nin;
-    if (x->trace & (nb_traces_open() | NB_TRACE_KEPT) || !x->op) return 0;
+    if (x->trace & (nb_traces_open() | NB_TRACE_KEPT) || x->pins || !x->op)
+        return 0;
     *old = nb_tensor_in(x);
     x->op = NULL;
     x->nin = x->nattr = 0;

@@ -294,7 +294,6 @@ static void pack_filter(const work *w, const nb_view *f)
 {
     int64_t at[NB_MAX_SPATIAL + 1] = {0};
     int64_t item = (int64_t)nb_dtype_size(f->dtype);
-    if (w->columns == 0 || w->all_out == 0) return;
     char *to = w->filter;
     do {
         int64_t o = 0;
@@ -321,7 +320,7 @@ static void measure(work *w)
         w->columns *= w->taps[d] = w->g->line[d].taps;
     }
     w->all_out = w->g->groups * w->g->out;
-    w->block = BLOCK_BYTES / (w->item * (w->columns ? w->columns : 1));
+    w->block = w->columns ? BLOCK_BYTES / (w->item * w->columns) : 0;
     if (w->block < LEAST_ROWS) w->block = LEAST_ROWS;
     if (w->block > w->rows) w->block = w->rows;
 }
@@ -346,6 +345,11 @@ bool nb_conv_run(const nb_geometry *g, const nb_view *x, const nb_view *filter,
     w.item = (int64_t)nb_dtype_size(w.type);
     measure(&w);
     if (w.rows == 0 || w.all_out == 0) return true;
+    if (w.columns == 0) {
+        memset(y->data, 0,
+               (size_t)(w.rows * w.all_out) * nb_dtype_size(y->dtype));
+        return true;
+    }
     w.filter = nb_alloc((size_t)(w.columns * w.all_out * w.item));
     if (!w.filter) return false;
     pack_filter(&w, filter);

@@ -62,7 +62,7 @@ static inline void squares(size_t item, char *to, const char *from, dim a,
         }
 }
 
-/* Rows are better along the longer of two dims of which one is short. */
+/* Short rows that are not solid are better walked across. */
 static inline void plane(size_t item, char *to, const char *from, dim a, dim b)
 {
     int64_t step = (int64_t)item, least = LINE / step / 2;
@@ -71,7 +71,8 @@ static inline void plane(size_t item, char *to, const char *from, dim a, dim b)
         squares(item, to, from, a, b);
         return;
     }
-    if (b.n < least && a.n > b.n) {
+    bool solid = b.to == step && b.from == step && b.n * step >= 16;
+    if (!solid && b.n < least && a.n > b.n) {
         dim swap = a;
         a = b;
         b = swap;
@@ -108,9 +109,10 @@ static int merge(size_t item, int rank, const int64_t *size, nb_side to,
     return n;
 }
 
+/* An element that is read again and again is not next to another. */
 static int64_t distance(int64_t step)
 {
-    return step < 0 ? -step : step;
+    return step == 0 ? INT64_MAX : step < 0 ? -step : step;
 }
 
 /* Of n dims, the one that is closest together in `from`. */

@@ -96,7 +96,7 @@ nb_op nb_op_concatenate = {
            "shapes may differ; None: all elements of all in one vector.",
     .example = "concatenate(([[1], [2]], [[3, 4], [5, 6]]), axis=1) = "
                "[[1, 3, 4], [2, 5, 6]]",
-    .params = "tensors:tensors, axis:axis=0",
+    .params = "tensors:tensors, axis:axis?=0",
     .in = NB_IN_COMMON,
     .check = concatenate_check,
     .sign = concatenate_sign,
@@ -117,7 +117,6 @@ nb_tensor *nb_concatenate(int n, nb_tensor *const *tensors, int64_t axis)
 static bool stack_check(nb_call *c)
 {
     nb_shape x = nb_tensor_shape(c->in[0]);
-    if (!nb_arg_is_axis(c, 0)) return false;
     for (int i = 1; i < c->nin; i++) {
         nb_shape y = nb_tensor_shape(c->in[i]);
         bool same = x.rank == y.rank;

@@ -49,7 +49,7 @@
 
 /* Arguments of forms; those of UNARY and BINARY follow from the signature. */
 #define P_REDUCE "x, axis:axes=None, keepdims:bool=False"
-#define P_ARG    "x, axis:axis=-1, keepdims:bool=False"
+#define P_ARG    "x, axis:axis?=-1, keepdims:bool=False"
 #define P_AXIS   "x, axis:axis=-1"
 #define P_SCAN   "x, axis:axis=-1, exclusive:bool=False, reverse:bool=False"
 #define P_SORT   "x, axis:axis=-1, descending:bool=False, stable:bool=True"

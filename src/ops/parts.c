@@ -4,7 +4,6 @@
 static bool some_parts(const nb_call *c, const char *name)
 {
     int64_t n = nb_arg_int(c, 0);
-    if (!nb_arg_is_axis(c, 1)) return false;
     return n > 0 || nb_fail(NB_EVALUE, "%s: %s is %lld: at least 1 is needed",
                             c->op->name, name, (long long)n);
 }
@@ -69,7 +68,6 @@ nb_op nb_op_chunk = {
 static bool unbind_compose(const nb_call *c, nb_results *r)
 {
     int64_t axis = nb_arg_int(c, 0);
-    if (!nb_arg_is_axis(c, 0)) return false;
     for (int64_t k = 0; k < SIZE(0, axis); k++) {
         nb_tensor *row = nb_narrow(c->in[0], (int)axis, k, 1);
         if (!nb_results_add(r, nb_squeeze(row, 1, &axis))) return false;

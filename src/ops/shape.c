@@ -91,7 +91,6 @@ nb_tensor *nb_rebind(nb_tensor *x, int rank, const int64_t *shape)
 static bool unsqueeze_compose(const nb_call *c, nb_results *r)
 {
     int64_t size[NB_MAX_RANK + 1], axis = nb_arg_int(c, 0);
-    if (!nb_arg_is_axis(c, 0)) return false;
     nb_sizes(c->in[0], size);
     memmove(size + axis + 1, size + axis,
             (size_t)(RANK(0) - axis) * sizeof *size);
@@ -141,7 +140,7 @@ nb_op nb_op_squeeze = {
     .doc = "x without the given axes, which must have size one; None: "
            "without all axes of size one.",
     .example = "squeeze([[[1], [2]]], axis=(0, -1)) = [1, 2]",
-    .params = "x, axis:axes=0",
+    .params = "x, axis:axes?=0",
     .kind = NB_COMPOSITE,
     .compose = squeeze_compose,
 };
@@ -157,7 +156,6 @@ nb_tensor *nb_squeeze(nb_tensor *x, int n, const int64_t *axes)
 static bool swap_axes_compose(const nb_call *c, nb_results *r)
 {
     int64_t order[NB_MAX_RANK], a = nb_arg_int(c, 0), b = nb_arg_int(c, 1);
-    if (!nb_arg_is_axis(c, 0) || !nb_arg_is_axis(c, 1)) return false;
     for (int d = 0; d < RANK(0); d++)
         order[d] = d;
     order[a] = b;

@@ -12,12 +12,6 @@ nb_tensor *nb_same(nb_tensor *x)
     return nb_lend(nb_keep(x));
 }
 
-bool nb_arg_is_axis(const nb_call *c, int k)
-{
-    return nb_arg_int(c, k) != NB_NONE ||
-           nb_fail(NB_ETYPE, "%s: an axis is needed, not None", c->op->name);
-}
-
 bool nb_arg_dtype(const nb_call *c, int k, nb_dtype none, nb_dtype *d)
 {
     int64_t given = nb_arg_int(c, k);

@@ -10,9 +10,6 @@ nb_tensor *nb_same(nb_tensor *x);
 /* Attribute k as a dtype, `none` if it is None; false if there is no such. */
 bool nb_arg_dtype(const nb_call *c, int k, nb_dtype none, nb_dtype *d);
 
-/* False with an error if attribute k, an axis, is None. */
-bool nb_arg_is_axis(const nb_call *c, int k);
-
 /* Calls an op whose results are a list; r->n is 0 on failure. */
 nb_status nb_apply_list(nb_op *op, int nin, nb_tensor *const *in, int nval,
                         const nb_value *val, nb_results *r, void *caller);

@@ -28,4 +28,14 @@ bool nb_walk_pull(uint64_t bit, int nx, nb_tensor *const *x, int ny,
 uint64_t nb_walk_begin(int nx, nb_tensor *const *x, nb_tensor **fresh);
 void nb_walk_end(uint64_t bit);
 
+/* What a function recorded between fresh copies of x and its results y: opened
+ * before the call, closed after it, then walked any number of times, also when
+ * y has been realised meanwhile. */
+typedef struct nb_tape nb_tape;
+nb_tape *nb_tape_open(int nx, nb_tensor *const *x, nb_tensor **fresh);
+bool nb_tape_close(nb_tape *t, int ny, nb_tensor *const *y);
+bool nb_tape_push(nb_tape *t, nb_tensor *const *u, nb_tensor **uy);
+bool nb_tape_pull(nb_tape *t, nb_tensor *const *ct, nb_tensor **cx);
+void nb_tape_drop(nb_tape *t);
+
 #endif

@@ -18,11 +18,19 @@ typedef struct slot {
 } slot;
 
 typedef struct walk {
-    uint64_t bit;
-    slot *slot; /* by ascending serial */
-    int n, room;
+    uint64_t bit, first; /* trace bit and least serial of the inputs */
+    slot *slot;          /* by ascending serial */
+    int n, room, nvalues;
     nb_tensor **store;
 } walk;
+
+/* What lies between x and y, kept and pinned: walked as often as one likes. */
+struct nb_tape {
+    uint64_t bit; /* 0 once closed */
+    int nx, ny;
+    nb_tensor **x, **y;
+    walk w;
+};
 
 uint64_t nb_walk_begin(int nx, nb_tensor *const *x, nb_tensor **fresh)
 {
@@ -64,7 +72,7 @@ static int results_of(const nb_tensor *x)
 static slot *find(const walk *w, const nb_tensor *x)
 {
     int lo = 0, hi = w->n;
-    if (!(x->trace & w->bit)) return NULL;
+    if (x->serial < w->first) return NULL;
     while (lo < hi) {
         int mid = (lo + hi) / 2;
         if (w->slot[mid].node->serial < x->serial)
@@ -87,7 +95,8 @@ static bool is_input(const nb_tensor *x, int nx, nb_tensor *const *in)
 static bool add(walk *w, nb_tensor *x, uint32_t mark)
 {
     if (!x) return false;
-    if (!(x->trace & w->bit) || x->mark == mark) return true;
+    if (!(x->trace & w->bit) || x->serial < w->first || x->mark == mark)
+        return true;
     x->mark = mark;
     if (!nb_grow(&w->slot, &w->room, w->n + 1, sizeof *w->slot)) return false;
     w->slot[w->n++] = (slot){.node = x};
@@ -99,7 +108,9 @@ static bool collect(walk *w, int nx, nb_tensor *const *x, int ny,
 {
     static uint32_t mark = 0x80000000u; /* apart from realisation's */
     bool ok = true;
-    int results = 0;
+    w->first = UINT64_MAX;
+    for (int i = 0; i < nx; i++)
+        if (x[i]->serial < w->first) w->first = x[i]->serial;
     nb_graph_lock();
     mark = mark + 1 ? mark + 1 : 0x80000000u;
     for (int i = 0; ok && i < ny; i++)
@@ -113,11 +124,17 @@ static bool collect(walk *w, int nx, nb_tensor *const *x, int ny,
     for (int i = 0; ok && i < nx; i++)
         ok = add(w, x[i], mark);
     nb_graph_unlock();
-    if (!ok) return false;
-    qsort(w->slot, (size_t)w->n, sizeof *w->slot, by_serial);
+    if (ok && w->n) qsort(w->slot, (size_t)w->n, sizeof *w->slot, by_serial);
     for (int k = 0; k < w->n; k++)
-        results += results_of(w->slot[k].node);
-    w->store = nb_alloc_zero((size_t)(results + 1) * sizeof(nb_tensor *));
+        w->nvalues += results_of(w->slot[k].node);
+    return ok;
+}
+
+/* Clears the values: a walk begins with none. */
+static bool start(walk *w)
+{
+    nb_free(w->store);
+    w->store = nb_alloc_zero((size_t)(w->nvalues + 1) * sizeof(nb_tensor *));
     if (!w->store) return false;
     for (int k = 0, at = 0; k < w->n; k++) {
         w->slot[k].value = w->store + at;
@@ -154,20 +171,27 @@ static bool push_node(walk *w, slot *s)
     return ok;
 }
 
+static bool push(walk *w, int nx, nb_tensor *const *x, nb_tensor *const *u,
+                 int ny, nb_tensor *const *y, nb_tensor **uy)
+{
+    bool ok = start(w);
+    for (int i = 0; ok && i < nx; i++)
+        find(w, x[i])->value[0] = u[i];
+    for (int k = 0; ok && k < w->n; k++)
+        if (!is_input(w->slot[k].node, nx, x)) ok = push_node(w, &w->slot[k]);
+    for (int i = 0; ok && i < ny; i++) {
+        slot *s = find(w, y[i]);
+        uy[i] = s ? s->value[0] : NULL;
+    }
+    return ok;
+}
+
 bool nb_walk_push(uint64_t bit, int nx, nb_tensor *const *x,
                   nb_tensor *const *u, int ny, nb_tensor *const *y,
                   nb_tensor **uy)
 {
     walk w = {.bit = bit};
-    bool ok = collect(&w, nx, x, ny, y);
-    for (int i = 0; ok && i < nx; i++)
-        find(&w, x[i])->value[0] = u[i];
-    for (int k = 0; ok && k < w.n; k++)
-        if (!is_input(w.slot[k].node, nx, x)) ok = push_node(&w, &w.slot[k]);
-    for (int i = 0; ok && i < ny; i++) {
-        slot *s = find(&w, y[i]);
-        uy[i] = s ? s->value[0] : NULL;
-    }
+    bool ok = collect(&w, nx, x, ny, y) && push(&w, nx, x, u, ny, y, uy);
     leave(&w);
     return ok;
 }
@@ -201,19 +225,109 @@ static bool pull_node(walk *w, slot *s)
     return true;
 }
 
+static bool pull(walk *w, int nx, nb_tensor *const *x, int ny,
+                 nb_tensor *const *y, nb_tensor *const *ct, nb_tensor **cx)
+{
+    bool ok = start(w);
+    for (int i = 0; ok && i < ny; i++) {
+        slot *s = find(w, y[i]);
+        if (s && ct[i]) ok = receive(s, 0, ct[i]);
+    }
+    for (int k = w->n - 1; ok && k >= 0; k--)
+        if (!is_input(w->slot[k].node, nx, x)) ok = pull_node(w, &w->slot[k]);
+    for (int i = 0; ok && i < nx; i++)
+        cx[i] = find(w, x[i])->value[0];
+    return ok;
+}
+
 bool nb_walk_pull(uint64_t bit, int nx, nb_tensor *const *x, int ny,
                   nb_tensor *const *y, nb_tensor *const *ct, nb_tensor **cx)
 {
     walk w = {.bit = bit};
-    bool ok = collect(&w, nx, x, ny, y);
-    for (int i = 0; ok && i < ny; i++) {
-        slot *s = find(&w, y[i]);
-        if (s && ct[i]) ok = receive(s, 0, ct[i]);
-    }
-    for (int k = w.n - 1; ok && k >= 0; k--)
-        if (!is_input(w.slot[k].node, nx, x)) ok = pull_node(&w, &w.slot[k]);
-    for (int i = 0; ok && i < nx; i++)
-        cx[i] = find(&w, x[i])->value[0];
+    bool ok = collect(&w, nx, x, ny, y) && pull(&w, nx, x, ny, y, ct, cx);
     leave(&w);
     return ok;
+}
+
+/* Tapes */
+
+static nb_tensor **kept(int n, nb_tensor *const *x)
+{
+    nb_tensor **all = nb_alloc((size_t)(n + 1) * sizeof *all);
+    for (int i = 0; all && i < n; i++)
+        all[i] = nb_keep(x[i]);
+    return all;
+}
+
+static void dropped(int n, nb_tensor **x)
+{
+    for (int i = 0; x && i < n; i++)
+        nb_drop(x[i]);
+    nb_free(x);
+}
+
+nb_tape *nb_tape_open(int nx, nb_tensor *const *x, nb_tensor **fresh)
+{
+    nb_tape *t = nb_alloc_zero(sizeof *t);
+    if (!t) return NULL;
+    t->bit = nb_walk_begin(nx, x, fresh);
+    t->nx = nx;
+    t->x = t->bit ? kept(nx, fresh) : NULL;
+    if (t->x) return t;
+    nb_tape_drop(t);
+    return NULL;
+}
+
+bool nb_tape_close(nb_tape *t, int ny, nb_tensor *const *y)
+{
+    t->w.bit = t->bit;
+    bool ok = collect(&t->w, t->nx, t->x, ny, y);
+    nb_graph_lock();
+    for (int k = 0; k < t->w.n; k++) {
+        nb_keep(t->w.slot[k].node);
+        t->w.slot[k].node->pins++;
+    }
+    nb_graph_unlock();
+    nb_trace_close(t->bit);
+    t->bit = 0;
+    t->ny = ny;
+    t->y = ok ? kept(ny, y) : NULL;
+    return t->y;
+}
+
+bool nb_tape_push(nb_tape *t, nb_tensor *const *u, nb_tensor **uy)
+{
+    return push(&t->w, t->nx, t->x, u, t->ny, t->y, uy);
+}
+
+bool nb_tape_pull(nb_tape *t, nb_tensor *const *ct, nb_tensor **cx)
+{
+    return pull(&t->w, t->nx, t->x, t->ny, t->y, ct, cx);
+}
+
+/* Nodes that were realised meanwhile forget their inputs now. */
+static void unpin(nb_tensor *x)
+{
+    nb_tensor **old = NULL;
+    nb_graph_lock();
+    x->pins--;
+    int n = nb_tensor_done(x) && !(x->flags & NB_MULTI)
+                ? nb_tensor_forget(x, &old)
+                : 0;
+    nb_graph_unlock();
+    for (int i = 0; i < n; i++)
+        nb_drop(old[i]);
+    nb_drop(x);
+}
+
+void nb_tape_drop(nb_tape *t)
+{
+    if (!t) return;
+    if (t->bit) nb_trace_close(t->bit);
+    for (int k = t->w.n - 1; k >= 0; k--)
+        unpin(t->w.slot[k].node);
+    dropped(t->nx, t->x);
+    dropped(t->ny, t->y);
+    leave(&t->w);
+    nb_free(t);
 }

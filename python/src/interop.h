@@ -1,0 +1,25 @@
+/* interop.h - what the files of interop share: dlpack.c and interop.c. */
+#ifndef NB_PY_INTEROP_H
+#define NB_PY_INTEROP_H
+
+#include "py.h"
+
+/* A tensor, lent, over a fresh block that *data points to: it is row-major, and
+ * to be filled before anyone else sees it.  NULL with the engine's error. */
+nb_tensor *nb_py_fresh(nb_dtype d, int rank, const int64_t *size, char **data);
+
+/* The same filled with the elements of x. */
+nb_tensor *nb_py_packed(nb_tensor *x);
+
+/* Whether elements with these strides (NULL: row-major) lie in row-major order
+ * without gaps. */
+bool nb_py_is_packed(int rank, const int64_t *size, const int64_t *stride);
+
+/* The methods __dlpack__ and __dlpack_device__, and the function from_dlpack
+ * of an object or capsule and of copy: None, True or False. */
+PyObject *nb_py_dlpack(PyObject *o, PyObject *args, PyObject *kwargs);
+PyObject *nb_py_dlpack_device(PyObject *o, PyObject *unused);
+PyObject *nb_py_from_dlpack(PyObject *self, PyObject *const *args,
+                            Py_ssize_t n);
+
+#endif
