@@ -1,5 +1,5 @@
-/* test_io.c - tensors saved and loaded: what comes back, whose memory it is, and
- * what is refused.  The formats themselves are tested in test_files.c. */
+/* test_io.c - tensors saved and loaded: what comes back, whose memory it is,
+ * and what is refused.  The formats themselves are tested in test_files.c. */
 #include "base/memory.h"
 #include "core/lanes.h"
 #include "nabla/io.h"

@@ -4,7 +4,9 @@
  * nabla/tensor.h tensors and scopes, nabla/ops.h operations of a common form and
  * then, by family, nabla/view.h, nabla/reduce.h, nabla/contract.h,
  * nabla/index.h, nabla/conv.h, nabla/linalg.h, nabla/random.h; nabla/op.h
- * operations as data; nabla/graph.h recorded programs.  A first program:
+ * operations as data; nabla/graph.h recorded programs; nabla/transform.h
+ * derivatives and maps of functions; nabla/control.h loops and branches;
+ * nabla/io.h files.  A first program:
  *
  *     #include <nabla/nabla.h>
  *     #include <stdio.h>
@@ -26,6 +28,7 @@
 
 #include "nabla/base.h"
 #include "nabla/contract.h"
+#include "nabla/control.h"
 #include "nabla/conv.h"
 #include "nabla/dtype.h"
 #include "nabla/graph.h"
@@ -36,6 +39,7 @@
 #include "nabla/random.h"
 #include "nabla/reduce.h"
 #include "nabla/tensor.h"
+#include "nabla/transform.h"
 #include "nabla/view.h"
 
 #endif

@@ -6,9 +6,9 @@
  * whatever the shape.  So a key is used once; nb_random_split makes new ones
  * from it.  The generator is Philox 4x32-10, a function of key and index.
  *
- *     nb_tensor *key = nb_random_split(nb_random_key(42), 2);
- *     ...
- *     nb_tensor *x = nb_random_normal(key0, 2, (int64_t[]){8, 4}, 0, 1, NB_F32);
+ *     int64_t shape[] = {8, 4};
+ *     nb_tensor *key = nb_random_key(42);
+ *     nb_tensor *x = nb_random_normal(key, 2, shape, 0, 1, NB_F32);
  *
  * Inside a vmap a draw is shared by all lanes unless the key or a parameter
  * differs from lane to lane; nb_random_key_like makes such a key.

@@ -20,9 +20,10 @@ from . import (  # noqa: E402
     _devices,
     _dtypes,
     _functions,
+    _interop,
     _table,
     _tensor,
-    linalg,
+    linalg,  # noqa: F401
     random,
 )
 
@@ -41,7 +42,8 @@ def _gather() -> dict[str, object]:
     found: dict[str, object] = {
         n: f for n, f in _nabla.ops.items() if n not in parts
     }
-    for home in (_nabla, _dtypes, _devices, _functions, _config):
+    homes = (_interop, _nabla, _dtypes, _devices, _functions, _config)
+    for home in homes:
         there = vars(home)
         found |= {n: there[n] for n in listed if n in there and n != "ops"}
     found.update(random.STATEFUL)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import namedtuple
 from operator import index
 
-from . import _devices, _nabla
+from . import _devices, _interop, _nabla
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -329,17 +329,20 @@ def from_dlpack(
     copy: bool | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor over the memory of any producer of DLPack."""
-    from . import _interop
+    """A tensor over the memory of any producer of DLPack; a copy where that
+    is read-only or not contiguous.
 
-    x: Tensor = _interop.from_dlpack(array, device=device, copy=copy)
+    >>> nb.from_dlpack(nb.ones(2))
+    Tensor([1. 1.] : f32[2])
+    """
+    x = _interop.from_dlpack(array, device=device, copy=copy)
     return _made(x, None, requires_grad)
 
 
 def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> list[Tensor]:
     """Coordinates of a grid, from vectors.
 
-    >>> nb.meshgrid([0, 1], [2, 3, 4])[0].shape
+    >>> nb.meshgrid(nb.arange(2), nb.arange(3))[0].shape
     (3, 2)
     """
     grid: list[Tensor] = _op["meshgrid"](arrays, indexing=indexing)

@@ -222,3 +222,4 @@ STATEFUL = {
 }
 for _name, _function in STATEFUL.items():
     _function.__name__ = _function.__qualname__ = _name
+    _function.__module__ = "nabla"

@@ -55,7 +55,8 @@ def _compare(
     if x.shape != y.shape and y.ndim:
         raise AssertionError(f"shapes {x.shape} and {y.shape} differ")
     error = _op["abs"](x - y)
-    close = (x == y) | (error <= atol + rtol * _op["abs"](y))
+    near = error <= atol + rtol * _op["abs"](y)
+    close = (x == y) | (near & _op["isfinite"](y))
     if equal_nan:
         close = close | (_op["is_nan"](x) & _op["is_nan"](y))
     if bool(_op["all"](close)):

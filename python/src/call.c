@@ -16,8 +16,6 @@ typedef struct function {
     PyObject *name[MAX_ARGS]; /* interned */
 } function;
 
-static const char FUNCTION[] = "nabla.function";
-
 /* Tensors and values of one call. */
 typedef struct bound {
     int nin, nval;
@@ -229,11 +227,68 @@ static PyObject *apply(const function *f, PyObject *const *args, Py_ssize_t n,
     return y;
 }
 
+/* What a function of the module is bound to: its op.  A function is pickled as
+ * an attribute of this, which stands for the whole catalogue. */
+
+typedef struct home {
+    PyObject_HEAD const function *f;
+} home;
+static PyTypeObject *Home;
+static PyObject *functions; /* name to function */
+
 static PyObject *call_function(PyObject *self, PyObject *const *args,
                                Py_ssize_t n, PyObject *names)
 {
-    const function *f = PyCapsule_GetPointer(self, FUNCTION);
-    return f ? apply(f, args, n, names) : NULL;
+    return apply(((const home *)self)->f, args, n, names);
+}
+
+static void home_dealloc(PyObject *o)
+{
+    PyTypeObject *type = Py_TYPE(o);
+    PyObject_Free(o);
+    Py_DECREF(type);
+}
+
+static PyObject *home_get(PyObject *o, PyObject *name)
+{
+    PyObject *f = PyDict_GetItemWithError(functions, name);
+    Py_XINCREF(f);
+    return f || PyErr_Occurred() ? f : PyObject_GenericGetAttr(o, name);
+}
+
+static PyObject *home_reduce(PyObject *o, PyObject *unused)
+{
+    (void)o, (void)unused;
+    PyObject *module = PyImport_ImportModule("nabla._nabla");
+    PyObject *make = module ? PyObject_GetAttrString(module, "_home") : NULL;
+    Py_XDECREF(module);
+    return make ? Py_BuildValue("N()", make) : NULL;
+}
+
+static PyMethodDef home_methods[] = {
+    {"__reduce__", home_reduce, METH_NOARGS, NULL}, {0}};
+static PyType_Slot home_slots[] = {{Py_tp_dealloc, home_dealloc},
+                                   {Py_tp_getattro, home_get},
+                                   {Py_tp_methods, home_methods},
+                                   {0, NULL}};
+static PyType_Spec home_spec = {
+    .name = "nabla.op",
+    .basicsize = sizeof(home),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = home_slots,
+};
+
+static PyObject *home_new(const function *f)
+{
+    home *h = PyObject_New(home, Home);
+    if (h) h->f = f;
+    return (PyObject *)h;
+}
+
+PyObject *nb_py_home(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    return home_new(NULL);
 }
 
 /* Methods: a descriptor that binds the tensor as the first argument. */
@@ -315,7 +370,31 @@ static PyObject *method_doc(PyObject *o, void *unused)
     return PyUnicode_FromString(body ? body + 4 : text);
 }
 
+/* "($self, axis=-1)", for inspect. */
+static PyObject *method_signature(PyObject *o, void *unused)
+{
+    const char *text = strchr(((method *)o)->f->def.ml_doc, '(');
+    const char *rest = text + strcspn(text, ",)");
+    Py_ssize_t n = strstr(text, ")\n--\n\n") + 1 - rest;
+    PyObject *tail = PyUnicode_FromStringAndSize(rest, n), *all;
+    (void)unused;
+    all = tail ? PyUnicode_FromFormat("($self%U", tail) : NULL;
+    Py_XDECREF(tail);
+    return all;
+}
+
+static PyObject *method_self(PyObject *o, void *unused)
+{
+    PyObject *self = ((method *)o)->self;
+    (void)unused;
+    self = self ? self : Py_None;
+    Py_INCREF(self);
+    return self;
+}
+
 static PyGetSetDef method_getset[] = {
+    {"__text_signature__", method_signature, NULL, NULL, NULL},
+    {"__self__", method_self, NULL, NULL, NULL},
     {"__name__", method_name, NULL, NULL, NULL},
     {"__qualname__", method_name, NULL, NULL, NULL},
     {"__doc__", method_doc, NULL, NULL, NULL},
@@ -343,9 +422,11 @@ static PyObject *doc_of(nb_op *op)
         if (!kind) text[n++] = *s;
     }
     text[n] = '\0';
-    return PyUnicode_FromFormat(
-        "%s(%s)\n--\n\n%s\n\nExample: ``%s``\n\nAxes: ``%s``\n", nb_op_name(op),
-        text, nb_op_doc(op), nb_op_example(op), nb_op_signature(op));
+    const char *axes = nb_op_signature(op);
+    return PyUnicode_FromFormat("%s(%s)\n--\n\n%s\n\nExample: ``%s``\n%s%s%s",
+                                nb_op_name(op), text, nb_op_doc(op),
+                                nb_op_example(op), *axes ? "\nAxes: ``" : "",
+                                axes, *axes ? "``\n" : "");
 }
 
 static const function *function_new(nb_op *op)
@@ -369,16 +450,16 @@ static const function *function_new(nb_op *op)
 static int add_function(PyObject *ops, PyObject *methods, nb_op *op)
 {
     const function *f = function_new(op);
-    PyObject *self = f ? PyCapsule_New((void *)f, FUNCTION, NULL) : NULL;
-    PyObject *home = PyUnicode_InternFromString("nabla");
+    PyObject *self = f ? home_new(f) : NULL;
+    PyObject *module = PyUnicode_InternFromString("nabla");
     PyObject *y =
-        self ? PyCFunction_NewEx((PyMethodDef *)&f->def, self, home) : NULL;
+        self ? PyCFunction_NewEx((PyMethodDef *)&f->def, self, module) : NULL;
     PyObject *m = f ? method_new(f, NULL) : NULL;
     int bad = !y || !m || PyDict_SetItemString(ops, f->def.ml_name, y) < 0 ||
               (f->n && f->arg[0].kind == NB_ARG_TENSOR &&
                PyDict_SetItemString(methods, f->def.ml_name, m) < 0);
     Py_XDECREF(self);
-    Py_XDECREF(home);
+    Py_XDECREF(module);
     Py_XDECREF(y);
     Py_XDECREF(m);
     return bad ? -1 : 0;
@@ -389,7 +470,10 @@ int nb_py_ops_add(PyObject *module)
 {
     PyObject *ops = PyDict_New(), *methods = PyDict_New();
     Method = (PyTypeObject *)PyType_FromSpec(&method_spec);
-    int bad = !ops || !methods || !Method;
+    Home = (PyTypeObject *)PyType_FromSpec(&home_spec);
+    int bad = !ops || !methods || !Method || !Home;
+    functions = ops; /* kept for good */
+    Py_XINCREF(functions);
     for (int i = 0; !bad && nb_op_at(i); i++)
         if (nb_op_is_public(nb_op_at(i)))
             bad = add_function(ops, methods, nb_op_at(i)) < 0;

@@ -142,7 +142,7 @@ nb_tensor *nb_py_operand(PyObject *o)
     return nb_py_operand_beside(o, NULL);
 }
 
-/* Nested lists: first the shape and the widest kind, then the numbers. */
+/* Nested lists, and ints as lists of no depth: first the shape and the widest kind, then the numbers. */
 
 typedef struct nest {
     int rank, kind; /* 0 bool, 1 int, 2 float */
@@ -347,6 +347,7 @@ nb_tensor *nb_py_constant(PyObject *o, nb_dtype dtype)
 {
     if (PyList_Check(o) || PyTuple_Check(o)) return from_list(o, dtype);
     nb_tensor *x = nb_py_operand(o);
+    if (x && PyLong_Check(o) && !nb_is_weak(x)) return from_list(o, dtype);
     if (!x || !nb_is_weak(x)) return nb_cast(x, dtype);
     return from_number(o, nb_dtype_of(x), dtype);
 }

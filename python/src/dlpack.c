@@ -234,7 +234,7 @@ typedef struct imported {
     char *data;
 } imported;
 
-static void delete (void *managed, bool versioned)
+static void discard(void *managed, bool versioned)
 {
     dl_plain *p = managed;
     dl_versioned *v = managed;
@@ -411,10 +411,22 @@ static nb_tensor *import_shared(const imported *m)
     return x;
 }
 
-static PyObject *take(PyObject *capsule, int copy)
+/* Elements of another dtype of the same size, for producers that hide it. */
+static bool rename_dtype(imported *m, nb_dtype d)
+{
+    if (!d || nb_dtype_size(d) == nb_dtype_size(m->dtype)) {
+        m->dtype = d ? d : m->dtype;
+        return true;
+    }
+    PyErr_Format(PyExc_TypeError, "from_dlpack: %s is not as wide as %s",
+                 nb_dtype_name(m->dtype), nb_dtype_name(d));
+    return false;
+}
+
+static PyObject *take(PyObject *capsule, int copy, nb_dtype d)
 {
     imported m;
-    if (!check_import(capsule, &m)) return NULL;
+    if (!check_import(capsule, &m) || !rename_dtype(&m, d)) return NULL;
     const char *why = why_not(&m);
     if (why && copy == 0)
         return PyErr_Format(PyExc_ValueError,
@@ -460,11 +472,24 @@ static PyObject *ask_capsule(PyObject *o, int copy)
     return capsule;
 }
 
+/* The destructor of one that was refused may run Python, which must not find
+ * the exception that says why. */
+static void drop_capsule(PyObject *capsule)
+{
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    Py_DECREF(capsule);
+    PyErr_Restore(type, value, trace);
+}
+
 PyObject *nb_py_from_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
     (void)self;
-    if (n != 2)
-        return PyErr_Format(PyExc_TypeError, "from_dlpack(array, copy)");
+    nb_dtype d;
+    if (n != 3)
+        return PyErr_Format(PyExc_TypeError,
+                            "import_dlpack(array, copy, dtype)");
+    if (!nb_py_dtype(args[2], &d)) return NULL;
     PyObject *o = args[0], *capsule = NULL;
     int copy = read_copy(args[1]);
     if (copy == -2) return NULL;
@@ -478,11 +503,11 @@ PyObject *nb_py_from_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t n)
         capsule = ask_capsule(o, copy);
     if (!capsule || nb_py_is_tensor(capsule)) return capsule;
     PyObject *y = PyCapsule_CheckExact(capsule)
-                      ? take(capsule, copy)
+                      ? take(capsule, copy, d)
                       : PyErr_Format(PyExc_TypeError,
                                      "from_dlpack: __dlpack__ gave a %R, not "
                                      "a capsule",
                                      Py_TYPE(capsule));
-    Py_DECREF(capsule);
+    drop_capsule(capsule);
     return y;
 }

@@ -147,26 +147,6 @@ static PyObject *trim(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-static PyObject *next_key(PyObject *self, PyObject *unused)
-{
-    (void)self, (void)unused;
-    ENTER;
-    PyObject *y = nb_py_wrap(nb_next_key());
-    LEAVE;
-    return y;
-}
-
-static PyObject *manual_seed(PyObject *self, PyObject *o)
-{
-    PyObject *whole = PyNumber_Index(o);
-    long long seed = whole ? PyLong_AsLongLong(whole) : -1;
-    (void)self;
-    Py_XDECREF(whole);
-    if (PyErr_Occurred()) return NULL;
-    nb_manual_seed(seed);
-    Py_RETURN_NONE;
-}
-
 /* Rows (name, code, bytes of an element), in the order of the codes. */
 static PyObject *dtypes(PyObject *self, PyObject *unused)
 {
@@ -203,19 +183,23 @@ PyMethodDef nb_py_module_methods[] = {
     {"constant", FAST(constant), NULL},
     {"ensure_tensor", ensure_tensor, METH_O,
      "ensure_tensor(x)\n--\n\nx as a tensor: the conversion that ops do."},
-    {"realize_all", FAST(realize_all), NULL},
-    {"result_type", FAST(result_type), NULL},
-    {"can_cast", FAST(can_cast), NULL},
+    {"realize_all", FAST(realize_all),
+     "realize_all(*tensors)\n--\n\n"
+     "Computes the tensors among its arguments in one go; returns them all."},
+    {"result_type", FAST(result_type),
+     "result_type(*xs)\n--\n\n"
+     "The dtype in which tensors, dtypes and numbers combine."},
+    {"can_cast", FAST(can_cast),
+     "can_cast(a, b, /)\n--\n\n"
+     "Whether promotion of a dtype, or a tensor, with b gives b."},
     {"as_dtype", as_dtype, METH_O, NULL},
     {"set_dtypes", nb_py_set_dtypes, METH_O, NULL},
     {"set_home", nb_py_set_home, METH_O, NULL},
     {"_load", nb_py_load, METH_VARARGS, NULL},
+    {"_home", nb_py_home, METH_NOARGS, NULL},
     {"ask_default", ask_default, METH_O, NULL},
     {"stats", stats, METH_NOARGS, NULL},
     {"trim", trim, METH_NOARGS, NULL},
-    {"next_key", next_key, METH_NOARGS, NULL},
-    {"manual_seed", manual_seed, METH_O,
-     "manual_seed(seed)\n--\n\nRestarts the generator of the process."},
     {"dtypes", dtypes, METH_NOARGS, NULL},
     {"op_info", op_info, METH_O, NULL},
     {0}};

@@ -300,35 +300,6 @@ static void release_buffer(PyObject *o, Py_buffer *view)
     PyMem_Free(w);
 }
 
-/* A tensor of the given dtype from the bytes of a buffer whose elements have
- * its size: for dtypes that buffers do not know. */
-static PyObject *from_words(PyObject *self, PyObject *const *args, Py_ssize_t n)
-{
-    Py_buffer view;
-    nb_dtype d;
-    int64_t size[NB_PY_RANK];
-    PyObject *y = NULL;
-    (void)self;
-    if (n != 2)
-        return PyErr_Format(PyExc_TypeError, "from_words(buffer, dtype)");
-    if (!nb_py_dtype(args[1], &d) ||
-        PyObject_GetBuffer(args[0], &view, PyBUF_C_CONTIGUOUS) < 0)
-        return NULL;
-    if (view.ndim > NB_PY_RANK || (size_t)view.itemsize != nb_dtype_size(d)) {
-        PyErr_Format(PyExc_ValueError,
-                     "elements of %zd bytes in %d axes are not of %s",
-                     view.itemsize, view.ndim, nb_dtype_name(d));
-    } else if (nb_scope_open() == NB_OK) {
-        for (int k = 0; k < view.ndim; k++)
-            size[k] = view.shape[k];
-        y = nb_py_wrap(nb_constant(d, view.ndim, size, view.buf));
-        LEAVE;
-    } else
-        nb_py_raise();
-    PyBuffer_Release(&view);
-    return y;
-}
-
 /* Files. */
 
 /* Texts of a list of str, lent by it; NULL with an exception. */
@@ -369,14 +340,14 @@ static nb_tensor **tensors_of(PyObject *list)
     return x;
 }
 
-/* save(path, names, tensors, keys, values): lists, by twos of one length. */
+/* write_file(path, names, tensors, keys, values), all lists but the path. */
 static PyObject *save(PyObject *self, PyObject *args)
 {
     PyObject *path, *list[4], *y = NULL;
     nb_status s = NB_OK;
     (void)self;
-    if (!PyArg_ParseTuple(args, "O&O!O!O!O!:save", PyUnicode_FSConverter, &path,
-                          &PyList_Type, &list[0], &PyList_Type, &list[1],
+    if (!PyArg_ParseTuple(args, "O&O!O!O!O!:write_file", PyUnicode_FSConverter,
+                          &path, &PyList_Type, &list[0], &PyList_Type, &list[1],
                           &PyList_Type, &list[2], &PyList_Type, &list[3]))
         return NULL;
     int n = (int)PyList_Size(list[1]), notes = (int)PyList_Size(list[3]);
@@ -498,10 +469,9 @@ PyMethodDef nb_py_interop_methods[] = {
     {0}};
 
 static PyMethodDef functions[] = {
-    {"from_dlpack", FAST(nb_py_from_dlpack), NULL},
-    {"from_words", FAST(from_words), NULL},
-    {"save", save, METH_VARARGS, NULL},
-    {"load", load, METH_O, NULL},
+    {"import_dlpack", FAST(nb_py_from_dlpack), NULL},
+    {"write_file", save, METH_VARARGS, NULL},
+    {"read_file", load, METH_O, NULL},
     {"next_key", next_key, METH_NOARGS,
      "next_key()\n--\n\nThe next key of the process."},
     {"manual_seed", manual_seed, METH_O,

@@ -15,8 +15,9 @@ nb_tensor *nb_py_packed(nb_tensor *x);
  * without gaps. */
 bool nb_py_is_packed(int rank, const int64_t *size, const int64_t *stride);
 
-/* The methods __dlpack__ and __dlpack_device__, and the function from_dlpack
- * of an object or capsule and of copy: None, True or False. */
+/* The methods __dlpack__ and __dlpack_device__, and the function import_dlpack
+ * of an object or capsule, of copy, which is None, True or False, and of the
+ * dtype that its elements have if the producer does not say, or None. */
 PyObject *nb_py_dlpack(PyObject *o, PyObject *args, PyObject *kwargs);
 PyObject *nb_py_dlpack_device(PyObject *o, PyObject *unused);
 PyObject *nb_py_from_dlpack(PyObject *self, PyObject *const *args,

@@ -86,6 +86,7 @@ PyObject *nb_py_op_kwargs(PyObject *o);
 
 /* call.c: ops as Python functions and methods. */
 int nb_py_ops_add(PyObject *module);
+PyObject *nb_py_home(PyObject *self, PyObject *unused); /* of pickled ops */
 
 /* Slots and methods of Tensor, by file. */
 extern PyType_Slot nb_py_number_slots[];

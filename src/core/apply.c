@@ -204,6 +204,7 @@ static bool complete(const nb_call *c, int k, nb_shape *out, nb_dtype *dtype)
 bool nb_call_infer(const nb_call *c, int k, nb_shape *out, nb_dtype *dtype)
 {
     nb_axes a;
+    if (c->op->result) return c->op->result(c, k, out, dtype);
     if (!nb_axes_align(&a, c->op, c->sig, c->nin, c->in)) return false;
     bool ok = nb_axes_result(&a, c->sig, k, out) && complete(c, k, out, dtype);
     nb_axes_free(&a);
@@ -249,6 +250,7 @@ static bool record(nb_op *op, nb_call *c, nb_results *r)
                                                      c->nin, c->in, c->nattr,
                                                      c->attr)));
     }
+    if (op->result) return record_parts(op, c, r);
     if (!(c->sig = signature(c))) return false;
     if (op->nout > 1) return record_parts(op, c, r);
     bool fast = c->sig->pointwise && !op->infer && c->nin == c->sig->nin &&

@@ -19,6 +19,7 @@ nb_line *nb_graph_add(nb_graph *g, nb_line line)
         return NULL;
     }
     g->line[g->n] = line;
+    nb_op_use(line.op);
     return &g->line[g->n++];
 }
 
@@ -29,9 +30,11 @@ void nb_graph_free(nb_graph *g)
         nb_free(g->line[k].in);
         nb_free(g->line[k].attr);
         nb_drop(g->line[k].captured);
+        nb_op_leave(g->line[k].op);
     }
     nb_free(g->line);
     nb_free(g->result);
+    nb_free(g->lane_id);
     nb_free(g);
 }
 
@@ -40,7 +43,7 @@ void nb_graph_free(nb_graph *g)
 typedef struct collector {
     nb_graph *g;
     uint32_t mark;
-    int id[NB_MAX_LANES * 8];
+    int id[NB_MAX_GRAPH_LANES];
     nb_tensor **stack;
     int depth, room;
 } collector;
@@ -195,6 +198,12 @@ nb_status nb_graph_of(int nx, nb_tensor *const *x, int ny, nb_tensor *const *y,
         ok = c.g->result && collect(&c, nx, x, ny, y);
     }
     nb_free(c.stack);
+    if (ok && c.g->nlanes) {
+        size_t bytes = (size_t)c.g->nlanes * sizeof *c.g->lane_id;
+        c.g->lane_id = nb_alloc(bytes);
+        ok = c.g->lane_id;
+        if (ok) memcpy(c.g->lane_id, c.id, bytes);
+    }
     if (!ok) {
         nb_graph_free(c.g);
         return nb_error_code();
@@ -250,6 +259,8 @@ static uint64_t hash_call(uint64_t h, const nb_line *l)
         nb_text_add(&t, ",");
     h = nb_hash(h, nb_text_get(&t), (size_t)t.n);
     nb_text_free(&t);
+    for (int k = 0; k < 2; k++)
+        if (l->op->region[k]) h ^= nb_graph_hash(l->op->region[k]) + (uint64_t)k;
     return h;
 }
 
@@ -278,10 +289,12 @@ static nb_tensor *number_of(const nb_line *l)
 /* The node with several results that the parts of `op` refer to. */
 static nb_tensor *all_results(nb_op *op, nb_tensor **in, const nb_line *l)
 {
-    nb_tensor *part[8] = {0};
-    nb_results r = {.room = 8, .out = part};
-    if (!nb_record_many(op, l->nin, in, l->nattr, l->attr, &r)) return NULL;
-    return nb_tensor_in(part[0])[0];
+    nb_tensor **part = nb_alloc((size_t)op->nout * sizeof *part), *all = NULL;
+    nb_results r = {.room = op->nout, .out = part};
+    if (part && nb_record_many(op, l->nin, in, l->nattr, l->attr, &r))
+        all = nb_tensor_in(part[0])[0];
+    nb_free(part);
+    return all;
 }
 
 static nb_tensor *part_of(nb_tensor *all, const nb_line *l)
@@ -313,22 +326,34 @@ static nb_tensor *call_of(const nb_line *l, nb_tensor **value, const int *id)
     return y;
 }
 
-/* Inputs may come with lanes: theirs are the graph's numbers in order of first
- * use; the others are fresh. */
-static void match_lanes(const nb_graph *g, nb_tensor *const *x, int *id)
+static bool has_lane(const nb_graph *g, nb_tensor *const *x, int id)
 {
-    for (int n = 1; n <= g->nlanes; n++)
-        id[n] = nb_lane_fresh();
     for (int i = 0; i < g->nx; i++)
-        for (int l = 0; l < x[i]->nlanes && l < g->line[i].shape.nlanes; l++)
-            id[g->line[i].shape.lane[l].id] = nb_tensor_lane(x[i])[l].id;
+        for (int l = 0; l < x[i]->nlanes; l++)
+            if (nb_tensor_lane(x[i])[l].id == id) return true;
+    return false;
+}
+
+void nb_graph_match(const nb_graph *g, nb_tensor *const *x, int *id)
+{
+    bool settled[NB_MAX_GRAPH_LANES + 1] = {false};
+    for (int n = 1; n <= g->nlanes; n++) {
+        settled[n] = g->lane_id && has_lane(g, x, g->lane_id[n - 1]);
+        id[n] = settled[n] ? g->lane_id[n - 1] : nb_lane_fresh();
+    }
+    for (int i = 0; i < g->nx; i++)
+        for (int l = 0; l < x[i]->nlanes && l < g->line[i].shape.nlanes; l++) {
+            int n = g->line[i].shape.lane[l].id;
+            if (!settled[n]) id[n] = nb_tensor_lane(x[i])[l].id;
+            settled[n] = true;
+        }
 }
 
 static bool record_all(const nb_graph *g, nb_tensor *const *x,
                        nb_tensor **value)
 {
-    int id[NB_MAX_LANES * 8 + 1];
-    match_lanes(g, x, id);
+    int id[NB_MAX_GRAPH_LANES + 1];
+    nb_graph_match(g, x, id);
     for (int k = 0; k < g->n; k++) {
         const nb_line *l = &g->line[k];
         value[k] = l->kind == NB_LINE_INPUT      ? x[k]
@@ -353,14 +378,24 @@ static bool same_type(const nb_line *l, const nb_tensor *x)
     return same;
 }
 
+/* Lanes may come and go: the ops of the graph carry what they are given. */
+static bool same_visible(const nb_line *l, const nb_tensor *x)
+{
+    bool same = l->dtype == x->dtype && l->shape.rank == x->rank;
+    for (int d = 0; same && d < x->rank; d++)
+        same = nb_extent_same(l->shape.size[d], nb_tensor_size(x)[d]);
+    return same;
+}
+
 nb_status nb_graph_run(const nb_graph *g, int nx, nb_tensor *const *x,
                        nb_tensor **y)
 {
     bool ok = nx == g->nx;
     if (!ok) nb_fail(NB_EVALUE, "graph: takes %d inputs, not %d", g->nx, nx);
     for (int i = 0; ok && i < nx; i++) {
-        ok = x[i] && same_type(&g->line[i], x[i]);
-        if (!ok && x[i]) nb_fail(NB_EVALUE, "graph: input %d has another type", i);
+        ok = x[i] && same_visible(&g->line[i], x[i]);
+        if (!ok && x[i])
+            nb_fail(NB_EVALUE, "graph: input %d has another type", i);
     }
     nb_tensor **value =
         ok ? nb_alloc((size_t)(g->n + 1) * sizeof *value) : NULL;
@@ -381,7 +416,7 @@ static nb_tensor *placeholder(const nb_line *l, const int *id)
 
 static bool check(const nb_graph *g, nb_tensor **value)
 {
-    int id[NB_MAX_LANES * 8 + 1];
+    int id[NB_MAX_GRAPH_LANES + 1];
     for (int n = 1; n <= g->nlanes; n++)
         id[n] = nb_lane_fresh();
     for (int i = 0; i < g->nx; i++)

@@ -29,13 +29,20 @@ typedef struct nb_line {
     int64_t *attr;
 } nb_line;
 
+enum { NB_MAX_GRAPH_LANES = NB_MAX_LANES * 8 };
+
 struct nb_graph {
     nb_line *line; /* inputs first */
     int n, room, nx;
     int *result;
     int ny;
-    int nlanes; /* numbered 1 .. nlanes */
+    int nlanes;     /* numbered 1 .. nlanes */
+    int *lane_id;   /* what they were when recorded; not part of the graph */
 };
+
+/* What the graph's lanes are when it is run on x: the lanes they were recorded
+ * with where x has them, else x's own in order, else fresh ones. */
+void nb_graph_match(const nb_graph *g, nb_tensor *const *x, int *id);
 
 nb_line *nb_graph_add(nb_graph *g, nb_line line);
 

@@ -202,6 +202,19 @@ struct nb_op {
     nb_tensor *(*transpose)(const nb_call *c, int i, nb_tensor *ct);
     nb_tensor *(*jvp)(const nb_call *c, int k, int i, nb_tensor *u);
 
+    /* Ops that hold recorded programs (loops, branches) are made at the call and
+     * go with the last node that uses them.  They say everything at once: the
+     * shape of result k, lanes included; the whole work on realised inputs,
+     * into packed results; and how all results move, or what flows back to all
+     * inputs (NULL: nothing). */
+    bool (*result)(const nb_call *c, int k, nb_shape *out, nb_dtype *dtype);
+    bool (*execute)(const nb_call *c, char *const *to);
+    bool (*push)(const nb_call *c, nb_tensor *const *u, nb_tensor **uy);
+    bool (*pull)(const nb_call *c, nb_tensor *const *ct, nb_tensor **cx);
+    void (*release)(nb_op *op); /* NULL: the op lives for ever */
+    atomic_int uses;
+    struct nb_graph *region[2];
+
     /* Where the op is smooth: laws draw real inputs here ({0,0}: -2 to 2).
      * `shapes` names inputs of a special kind, one letter an input: '.' any,
      * 'p' positive definite, 's' symmetric, 'd' distinct well apart,

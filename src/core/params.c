@@ -75,7 +75,9 @@ static const char *read_default(const char *s, nb_param *p)
         return w;
     }
     if (is_list(p->kind) && *w == '(') {
-        for (to[0] = 0; *w != ')'; p->ndefault++) {
+        to[0] = 0;
+        if (w[1] == ')') return w + 2;
+        for (; *w != ')'; p->ndefault++) {
             to[++to[0]] = strtoll(w + 1, (char **)&w, 10);
             if (p->ndefault == 7) return NULL;
         }

@@ -13,6 +13,14 @@ static _Thread_local struct {
     int depth, marks;
 } pool;
 static _Thread_local struct {
+    struct {
+        void *x;
+        void (*drop)(void *);
+        int depth;
+    } *lent;
+    int n, room;
+} others; /* what is lent and is no tensor */
+static _Thread_local struct {
     int n;
     nb_lane lane[MAX_OPEN];
     const char *name[MAX_OPEN];
@@ -34,6 +42,33 @@ nb_tensor *nb_lend(nb_tensor *x)
         return NULL;
     }
     return pool.lent[pool.n++] = x;
+}
+
+void *nb_lend_other(void *x, void (*drop)(void *))
+{
+    if (!x) return NULL;
+    bool ok = pool.depth > 0 || nb_fail(NB_ERUNTIME, "no scope is open: call "
+                                                     "nb_scope_open first");
+    if (!ok || !nb_grow(&others.lent, &others.room, others.n + 1,
+                        sizeof *others.lent)) {
+        drop(x);
+        return NULL;
+    }
+    others.lent[others.n].x = x;
+    others.lent[others.n].drop = drop;
+    others.lent[others.n++].depth = pool.depth;
+    return x;
+}
+
+static void drop_others(void)
+{
+    while (others.n && others.lent[others.n - 1].depth > pool.depth) {
+        others.n--;
+        others.lent[others.n].drop(others.lent[others.n].x);
+    }
+    if (others.n) return;
+    nb_free(others.lent);
+    memset(&others, 0, sizeof others);
 }
 
 nb_tensor *nb_give(nb_tensor *x)
@@ -60,6 +95,7 @@ void nb_scope_close(int n, nb_tensor **results)
     int bottom = pool.mark[--pool.depth];
     while (pool.n > bottom)
         nb_drop(pool.lent[--pool.n]);
+    if (others.lent) drop_others();
     if (pool.depth > 0) {
         for (int i = 0; i < n; i++)
             results[i] = nb_lend(results[i]);

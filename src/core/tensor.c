@@ -73,6 +73,17 @@ nb_call nb_call_of(nb_tensor *y)
                      .out = y};
 }
 
+void nb_op_use(nb_op *op)
+{
+    if (op && op->release) atomic_fetch_add(&op->uses, 1);
+}
+
+void nb_op_leave(nb_op *op)
+{
+    if (op && op->release && atomic_fetch_sub(&op->uses, 1) == 1)
+        op->release(op);
+}
+
 nb_tensor *nb_node_new(nb_op *op, const nb_sig *sig, nb_dtype dtype,
                        const nb_shape *shape, int nin, nb_tensor *const *in,
                        int nattr, const int64_t *attr)
@@ -100,6 +111,7 @@ nb_tensor *nb_node_new(nb_op *op, const nb_sig *sig, nb_dtype dtype,
     if (nattr) memcpy(nb_tensor_attr(x), attr, (size_t)nattr * sizeof *attr);
     x->trace = trace & (nb_traces_open() | NB_TRACE_KEPT);
     atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
+    nb_op_use(op);
     return nb_lend(x);
 }
 
@@ -129,6 +141,7 @@ void nb_drop(nb_tensor *x)
             in->source = dead;
             dead = in;
         }
+        nb_op_leave(x->op);
         nb_buffer_drop(x->buffer);
         nb_free(x->strides);
         nb_free(x);
@@ -201,6 +214,7 @@ int nb_tensor_forget(nb_tensor *x, nb_tensor ***old)
     if (x->trace & (nb_traces_open() | NB_TRACE_KEPT) || x->pins || !x->op)
         return 0;
     *old = nb_tensor_in(x);
+    nb_op_leave(x->op);
     x->op = NULL;
     x->nin = x->nattr = 0;
     return n;

@@ -21,7 +21,7 @@ typedef struct nb_buffer {
     void *owner;
 } nb_buffer;
 
-enum { NB_WEAK = 1, NB_MULTI = 2, NB_UPDATED = 4 };
+enum { NB_WEAK = 1, NB_MULTI = 2, NB_REQUIRES = 4 };
 
 /* Bits 0 to 61 belong to open differentiations. */
 #define NB_TRACE_KEPT ((uint64_t)1 << 63) /* asked for by the user */
@@ -79,8 +79,10 @@ nb_tensor *nb_node_new(nb_op *op, const nb_sig *sig, nb_dtype dtype,
                        const nb_shape *shape, int nin, nb_tensor *const *in,
                        int nattr, const int64_t *attr);
 
-/* Lends an owned reference. */
+/* Lends an owned reference; of a tensor, or of anything else with a way to drop
+ * it. */
 nb_tensor *nb_lend(nb_tensor *x);
+void *nb_lend_other(void *x, void (*drop)(void *));
 
 nb_buffer *nb_buffer_new(size_t bytes);
 nb_buffer *nb_buffer_keep(nb_buffer *b);
@@ -119,6 +121,10 @@ const nb_lane *nb_lane_named(const char *name);
 /* Realisation: core calls it, run defines it. */
 extern bool (*nb_realizer)(int n, nb_tensor *const *x);
 bool nb_realize_now(int n, nb_tensor *const *x);
+
+/* Uses of an op that is made at a call; nothing for those of the catalogue. */
+void nb_op_use(nb_op *op);
+void nb_op_leave(nb_op *op);
 
 /* Number of nodes alive, for leak tests. */
 int64_t nb_nodes_live(void);

@@ -6,8 +6,6 @@
  * signature: what is pulled back is a contraction again. */
 #include "ops/contract.h"
 
-#include <string.h>
-
 char nb_letter(int i)
 {
     return (char)(i < 26 ? 'a' + i : 'A' + i - 26);
@@ -87,7 +85,7 @@ static bool is_plain(const nb_term *t)
 static bool contract_check(nb_call *c)
 {
     const char *rule = nb_arg_text(c, 0);
-    const nb_sig *s = nb_sig_parse(rule ? rule : "");
+    const nb_sig *s = nb_sig_parse(rule);
     if (!s) return false;
     bool fits = s->nin == 2 && s->nout == 1;
     for (int t = 0; fits && t < 3; t++)
@@ -238,6 +236,13 @@ nb_tensor *nb_vecdot(nb_tensor *x, nb_tensor *y, int64_t axis)
     return nb_apply(&nb_op_vecdot, 2, in, 1, v, NB_CALLER);
 }
 
+static bool trace_check(nb_call *c)
+{
+    return RANK(0) >= 2 ||
+           nb_fail(NB_EVALUE, "trace: rank %d: matrices have at least 2",
+                   RANK(0));
+}
+
 COMPOSE(trace, nb_reduce_sum(nb_diagonal(c->in[0], nb_arg_int(c, 0), -2, -1), 1,
                              (int64_t[]){-1}, false))
 
@@ -247,6 +252,7 @@ nb_op nb_op_trace = {
            "column - row = offset.",
     .example = "trace([[1, 2, 3], [4, 5, 6]], offset=1) = 8",
     .params = "x, offset:int=0",
+    .check = trace_check,
     .kind = NB_COMPOSITE,
     .compose = trace_compose,
 };
@@ -372,8 +378,10 @@ nb_tensor *nb_tensordot(nb_tensor *x, nb_tensor *y, int n,
     if (n < 0 || n > NB_MAX_RANK)
         return nb_fail(NB_EVALUE, "tensordot: %d pairs of axes: at most %d", n,
                        NB_MAX_RANK);
-    memcpy(axes, x_axes, (size_t)n * sizeof *axes);
-    memcpy(axes + n, y_axes, (size_t)n * sizeof *axes);
+    for (int k = 0; k < n; k++) {
+        axes[k] = x_axes[k];
+        axes[n + k] = y_axes[k];
+    }
     nb_value v[] = {NB_V_LIST(2 * n, axes)};
     return nb_apply(&nb_op_tensordot, 2, in, 1, v, NB_CALLER);
 }

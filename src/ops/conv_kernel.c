@@ -76,8 +76,9 @@ static void fill_run(const work *w, const char *from, int64_t t, char *to)
     int64_t end = within(l->size - start, l->taps);
     if (end < first) end = first;
     memset(to, 0, (size_t)(first * bytes));
-    memcpy(to + first * bytes, from + (start + first) * bytes,
-           (size_t)((end - first) * bytes));
+    if (end > first)
+        memcpy(to + first * bytes, from + (start + first) * bytes,
+               (size_t)((end - first) * bytes));
     memset(to + end * bytes, 0, (size_t)((l->taps - end) * bytes));
 }
 

@@ -1,4 +1,5 @@
-/* conv_kernel.h - the geometry of a convolution, and its work on the CPU. */
+/* conv_kernel.h - the geometry of a convolution: its primitive, and its work on
+ * the CPU. */
 #ifndef NB_OPS_CONV_KERNEL_H
 #define NB_OPS_CONV_KERNEL_H
 
@@ -24,6 +25,15 @@ int64_t nb_spread_size(int64_t n, int64_t step);
 /* Sets places from the rest; they may be less than one.  False, without an
  * error, if a size does not fit an int64. */
 bool nb_line_measure(nb_line *l);
+
+/* The primitive called with that geometry, of which it reads rank, groups and,
+ * of lines, stride, dilation, spread and padding. */
+nb_tensor *nb_conv_apply(nb_tensor *x, nb_tensor *filter, const nb_geometry *g);
+
+/* The convolution that is the adjoint in x of that one, to be applied with its
+ * filter turned: taps reversed, channels in and out exchanged. */
+nb_geometry nb_conv_adjoint(const nb_geometry *g);
+nb_tensor *nb_conv_turn(nb_tensor *filter, const nb_geometry *g);
 
 /* y = x * filter; the views are those of a call of that geometry. */
 bool nb_conv_run(const nb_geometry *g, const nb_view *x, const nb_view *filter,

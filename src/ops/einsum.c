@@ -364,7 +364,6 @@ static nb_tensor *evaluate(sum *s)
 static bool einsum_compose(const nb_call *c, nb_results *r)
 {
     sum s = {.text = nb_arg_text(c, 0), .nops = c->nin};
-    if (!s.text) return nb_fail(NB_ETYPE, "einsum: subscripts must be a text");
     s.op = nb_alloc_zero((size_t)c->nin * sizeof *s.op);
     if (!s.op) return false;
     for (int i = 0; i < c->nin; i++)

@@ -121,6 +121,36 @@ nb_tensor *nb_unit(nb_tensor *x, int64_t n)
     return x ? nb_eye(n, n, 0, nb_dtype_of(x)) : NULL;
 }
 
+nb_tensor *nb_inner(nb_tensor *x, nb_tensor *y)
+{
+    return nb_contract(x, y, "... k m, ... k n -> ... m n");
+}
+
+nb_tensor *nb_across(nb_tensor *x, nb_tensor *y)
+{
+    return nb_contract(x, y, "... m k, ... n k -> ... m n");
+}
+
+bool nb_apply_parts(nb_op *op, nb_tensor *x, nb_value *v, int n,
+                    nb_tensor **out, void *caller)
+{
+    nb_results r = {.room = op->nout, .out = out};
+    return nb_apply_many(op, 1, &x, n, v, &r, caller);
+}
+
+nb_tensor *nb_gaps(nb_tensor *d)
+{
+    nb_tensor *one = nb_unit(d, nb_size(d, -1));
+    nb_tensor *gap = nb_sub(nb_columns(d), nb_rows(d));
+    return nb_div(nb_sub(nb_num(1), one), nb_add(gap, one));
+}
+
+int64_t nb_least(const nb_call *c)
+{
+    int64_t m = SIZE(0, -2), n = SIZE(0, -1);
+    return m < n ? m : n;
+}
+
 /* Norms */
 
 /* x with the axes over which a norm runs flattened into one, the last, and the
@@ -221,11 +251,10 @@ static bool matrix_norm_compose(const nb_call *c, nb_results *r)
 {
     const char *ord = nb_arg_text(c, 1);
     bool keep = nb_arg_int(c, 0);
-    double p = ord ? number_of(ord) : NAN;
-    if (ord && !strcmp(ord, "fro"))
+    double p = number_of(ord);
+    if (!strcmp(ord, "fro"))
         return nb_results_add(r, nb_norm(c->in[0], NULL, 2, last_two, keep));
-    if (ord && !strcmp(ord, "nuc"))
-        return nb_results_add(r, spectral_norm(c, 'n'));
+    if (!strcmp(ord, "nuc")) return nb_results_add(r, spectral_norm(c, 'n'));
     if (fabs(p) == 2)
         return nb_results_add(r, spectral_norm(c, p > 0 ? '2' : 'm'));
     if (!isnan(p))
@@ -233,7 +262,7 @@ static bool matrix_norm_compose(const nb_call *c, nb_results *r)
     return nb_fail(NB_EVALUE,
                    "matrix_norm: ord \"%s\" is none of fro, nuc, 1, -1, 2, "
                    "-2, inf, -inf",
-                   ord ? ord : "None");
+                   ord);
 }
 
 nb_op nb_op_matrix_norm = {
@@ -309,19 +338,16 @@ static bool matrix_power_compose(const nb_call *c, nb_results *r)
 {
     int64_t n = nb_arg_int(c, 0), size[NB_MAX_RANK];
     nb_tensor *x = c->in[0], *y = NULL;
-    if (n == NB_NONE)
-        return nb_fail(NB_ETYPE, "matrix_power: n must be an integer");
     nb_sizes(x, size);
     if (n == 0)
         return nb_results_add(
             r, nb_broadcast_to(nb_unit(x, SIZE(0, -1)), RANK(0), size));
     if (n < 0) x = nb_inv(x);
     for (uint64_t k = n < 0 ? -(uint64_t)n : (uint64_t)n; k; k /= 2) {
-        if (k % 2) y = y ? nb_matmul(y, x) : x;
+        if (k % 2 && !(y = y ? nb_matmul(y, x) : x)) return false;
         if (k > 1) x = nb_matmul(x, x);
-        if (!x || !y) break;
     }
-    return nb_results_add(r, y ? nb_same(y) : NULL);
+    return nb_results_add(r, nb_same(y));
 }
 
 nb_op nb_op_matrix_power = {

@@ -30,6 +30,20 @@ static inline nb_tensor *nb_turn(nb_tensor *x)
     return nb_swap_axes(x, -2, -1);
 }
 
+/* x^T y and x y^T. */
+nb_tensor *nb_inner(nb_tensor *x, nb_tensor *y);
+nb_tensor *nb_across(nb_tensor *x, nb_tensor *y);
+
+/* The matrix of 1 / (d_j - d_i) off the diagonal, 0 on it. */
+nb_tensor *nb_gaps(nb_tensor *d);
+
+/* The smaller of rows and columns of the call's matrix. */
+int64_t nb_least(const nb_call *c);
+
+/* Applies an op of several results to x. */
+bool nb_apply_parts(nb_op *op, nb_tensor *x, nb_value *v, int n,
+                    nb_tensor **out, void *caller);
+
 /* s with an axis of one put before its last, or after it: factors for the
  * columns of a matrix, and for its rows. */
 nb_tensor *nb_columns(nb_tensor *s);
@@ -40,6 +54,9 @@ nb_tensor *nb_unit(nb_tensor *x, int64_t n);
 
 /* The inverse of a triangular matrix; only that triangle is read. */
 nb_tensor *nb_inv_triangle(nb_tensor *x, bool upper, bool unit);
+
+/* The cofactors of a matrix. */
+nb_tensor *nb_cofactor(nb_tensor *x);
 
 /* The triangle of x that is meant, without its diagonal if that is taken for
  * ones. */

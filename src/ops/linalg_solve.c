@@ -183,13 +183,12 @@ static nb_tensor *log_det_moves(const nb_call *c, nb_tensor *u)
     return nb_contract(nb_inv(c->in[0]), u, "... i j, ... j i -> ...");
 }
 
-/* d det a = det a tr(a^-1 da). */
-JVP(det, nb_mul(c->out, log_det_moves(c, u)))
+/* d det a = sum of cof a times da, also where a has no inverse. */
+JVP(det, nb_contract(nb_cofactor(c->in[0]), u, "... i j, ... i j -> ..."))
 
 nb_op nb_op_det = {
     .name = "det",
-    .doc = "Determinant of a square matrix, the last two axes.  Its derivative "
-           "needs the matrix to be invertible.",
+    .doc = "Determinant of a square matrix, the last two axes.",
     .example = "det([[2.0, 1.0, 0.0], [1.0, 4.0, 0.0], [0.0, 0.0, 3.0]]) = "
                "21.0",
     .sig = "... m n -> ...; replicate{m n}",

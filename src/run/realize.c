@@ -111,7 +111,9 @@ static bool run_node(nb_tensor *x)
     if (!todo) return true;
     if (!c.op) {
         let_go(&c, few);
-        return nb_fail(NB_ERUNTIME, "a tensor without data and without op");
+        return nb_fail(NB_ERUNTIME,
+                       "a value is asked for while a loop or branch is being "
+                       "recorded: use where, cond or while_loop on it");
     }
     for (int i = 0; i < c.nattr; i++)
         attr[i] = c.attr[i];

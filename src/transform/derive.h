@@ -5,6 +5,7 @@
 #define NB_TRANSFORM_DERIVE_H
 
 #include "core/tensor.h"
+#include "nabla/transform.h"
 
 /* How node y moves when its inputs move by u[i] (NULL: not at all), into *uy:
  * NULL if it does not move.  For one result of several (`part`), y is that part
@@ -28,14 +29,9 @@ bool nb_walk_pull(uint64_t bit, int nx, nb_tensor *const *x, int ny,
 uint64_t nb_walk_begin(int nx, nb_tensor *const *x, nb_tensor **fresh);
 void nb_walk_end(uint64_t bit);
 
-/* What a function recorded between fresh copies of x and its results y: opened
- * before the call, closed after it, then walked any number of times, also when
- * y has been realised meanwhile. */
-typedef struct nb_tape nb_tape;
-nb_tape *nb_tape_open(int nx, nb_tensor *const *x, nb_tensor **fresh);
-bool nb_tape_close(nb_tape *t, int ny, nb_tensor *const *y);
-bool nb_tape_push(nb_tape *t, nb_tensor *const *u, nb_tensor **uy);
-bool nb_tape_pull(nb_tape *t, nb_tensor *const *ct, nb_tensor **cx);
-void nb_tape_drop(nb_tape *t);
+/* Calls `found` for every node between that carries the bit and requires grad,
+ * with its cotangent. */
+bool nb_walk_back(uint64_t bit, int ny, nb_tensor *const *y,
+                  nb_tensor *const *ct, nb_grad_found *found, void *ctx);
 
 #endif

@@ -32,17 +32,24 @@ struct nb_tape {
     walk w;
 };
 
+/* Arguments and results have every open lane, thin where nothing varies: each
+ * lane differentiates its own copy, and what lanes that talk have in common is
+ * still a result of each. */
+static nb_tensor *everywhere(nb_tensor *x)
+{
+    int n;
+    const nb_lane *lane = nb_lanes_open(&n);
+    for (int l = 0; l < n; l++)
+        x = nb_spread(x, lane[l]);
+    return x;
+}
+
 uint64_t nb_walk_begin(int nx, nb_tensor *const *x, nb_tensor **fresh)
 {
-    int nlanes;
-    const nb_lane *lane = nb_lanes_open(&nlanes);
     uint64_t bit = nb_trace_open();
     if (!bit) return 0;
     for (int i = 0; i < nx; i++) {
-        nb_tensor *z = x[i];
-        for (int l = 0; l < nlanes; l++)
-            z = nb_spread(z, lane[l]);
-        fresh[i] = nb_alias(z);
+        fresh[i] = nb_alias(everywhere(x[i]));
         if (!fresh[i]) {
             nb_trace_close(bit);
             return 0;
@@ -108,7 +115,7 @@ static bool collect(walk *w, int nx, nb_tensor *const *x, int ny,
 {
     static uint32_t mark = 0x80000000u; /* apart from realisation's */
     bool ok = true;
-    w->first = UINT64_MAX;
+    w->first = nx ? UINT64_MAX : 0;
     for (int i = 0; i < nx; i++)
         if (x[i]->serial < w->first) w->first = x[i]->serial;
     nb_graph_lock();
@@ -149,26 +156,55 @@ static void leave(walk *w)
     nb_free(w->store);
 }
 
-/* Tangents of the inputs of node s, into u. */
+static nb_tensor *part_of(const nb_tensor *x)
+{
+    bool part = x->nin == 1 && nb_tensor_in(x)[0]->flags & NB_MULTI;
+    return part ? nb_tensor_in(x)[0] : NULL;
+}
+
+/* Results of one node.  A node with several is pushed as a whole if its op can,
+ * by each of its parts otherwise. */
 static bool push_node(walk *w, slot *s)
 {
-    nb_tensor *node = s->node, *few[8], **u = few;
-    bool any = false, ok = true;
-    if (node->flags & NB_MULTI) return true; /* its parts ask its inputs */
-    nb_tensor *from = node;
-    if (nb_tensor_in(node)[0]->flags & NB_MULTI && node->nin == 1)
-        from = nb_tensor_in(node)[0];
-    if (from->nin > 8 &&
-        !(u = nb_alloc((size_t)from->nin * sizeof *u)))
+    nb_tensor *node = s->node, *all = part_of(node), *few[8], **u = few;
+    bool whole = node->flags & NB_MULTI, any = false, ok = true;
+    if (whole && !node->op->push) return true;
+    if (all && all->op->push) {
+        slot *from = find(w, all);
+        s->value[0] = from ? from->value[nb_tensor_attr(node)[0]] : NULL;
+        return true;
+    }
+    nb_tensor *from = all ? all : node;
+    if (from->nin > 8 && !(u = nb_alloc((size_t)from->nin * sizeof *u)))
         return false;
     for (int i = 0; i < from->nin; i++) {
         slot *in = find(w, nb_tensor_in(from)[i]);
         u[i] = in ? in->value[0] : NULL;
         any = any || u[i];
     }
-    if (any) ok = nb_push(node, u, &s->value[0]);
+    nb_call c = nb_call_of(node);
+    if (any)
+        ok = whole ? node->op->push(&c, u, s->value)
+                   : nb_push(node, u, &s->value[0]);
     if (u != few) nb_free(u);
     return ok;
+}
+
+/* What moves along with x, in its dtype: nothing if x is of integers, an error
+ * if it has another shape. */
+static bool fit(const char *what, nb_tensor *u, const nb_tensor *x,
+                nb_tensor **to)
+{
+    *to = NULL;
+    if (!u || !nb_dtype_is_float((nb_dtype)x->dtype)) return true;
+    nb_shape a = nb_tensor_shape(u), b = nb_tensor_shape(x);
+    bool same = a.rank == b.rank;
+    for (int d = 0; same && d < a.rank; d++)
+        same = nb_extent_same(a.size[d], b.size[d]);
+    if (!same)
+        return nb_fail(NB_EVALUE, "%s of shape %s for a value of shape %s",
+                       what, nb_shape_text(&a), nb_shape_text(&b));
+    return (*to = nb_cast(u, (nb_dtype)x->dtype));
 }
 
 static bool push(walk *w, int nx, nb_tensor *const *x, nb_tensor *const *u,
@@ -176,7 +212,7 @@ static bool push(walk *w, int nx, nb_tensor *const *x, nb_tensor *const *u,
 {
     bool ok = start(w);
     for (int i = 0; ok && i < nx; i++)
-        find(w, x[i])->value[0] = u[i];
+        ok = fit("jvp: a tangent", u[i], x[i], &find(w, x[i])->value[0]);
     for (int k = 0; ok && k < w->n; k++)
         if (!is_input(w->slot[k].node, nx, x)) ok = push_node(w, &w->slot[k]);
     for (int i = 0; ok && i < ny; i++) {
@@ -203,18 +239,33 @@ static bool receive(slot *s, int k, nb_tensor *g)
     return s->value[k];
 }
 
-static bool pull_node(walk *w, slot *s)
+/* All inputs at once, for an op that says so. */
+static bool pull_whole(walk *w, slot *s)
 {
     nb_tensor *node = s->node;
+    nb_tensor **cx = nb_alloc_zero((size_t)(node->nin + 1) * sizeof *cx);
+    nb_call c = nb_call_of(node);
+    bool ok = cx && node->op->pull(&c, s->value, cx);
+    for (int i = 0; ok && i < node->nin; i++) {
+        slot *in = find(w, nb_tensor_in(node)[i]);
+        if (in && cx[i]) ok = receive(in, 0, cx[i]);
+    }
+    nb_free(cx);
+    return ok;
+}
+
+static bool pull_node(walk *w, slot *s)
+{
+    nb_tensor *node = s->node, *all = part_of(node);
     bool any = false;
     for (int k = 0; k < results_of(node); k++)
         any = any || s->value[k];
     if (!any) return true;
-    if (node->nin == 1 && nb_tensor_in(node)[0]->flags & NB_MULTI) {
-        slot *all = find(w, nb_tensor_in(node)[0]);
-        return !all ||
-               receive(all, (int)nb_tensor_attr(node)[0], s->value[0]);
+    if (all) {
+        slot *to = find(w, all);
+        return !to || receive(to, (int)nb_tensor_attr(node)[0], s->value[0]);
     }
+    if (node->op && node->op->pull) return pull_whole(w, s);
     for (int i = 0; i < node->nin; i++) {
         slot *in = find(w, nb_tensor_in(node)[i]);
         nb_tensor *g;
@@ -231,7 +282,9 @@ static bool pull(walk *w, int nx, nb_tensor *const *x, int ny,
     bool ok = start(w);
     for (int i = 0; ok && i < ny; i++) {
         slot *s = find(w, y[i]);
-        if (s && ct[i]) ok = receive(s, 0, ct[i]);
+        nb_tensor *g;
+        ok = fit("vjp: a cotangent", ct[i], y[i], &g);
+        if (ok && s && g) ok = receive(s, 0, g);
     }
     for (int k = w->n - 1; ok && k >= 0; k--)
         if (!is_input(w->slot[k].node, nx, x)) ok = pull_node(w, &w->slot[k]);
@@ -249,13 +302,26 @@ bool nb_walk_pull(uint64_t bit, int nx, nb_tensor *const *x, int ny,
     return ok;
 }
 
+bool nb_walk_back(uint64_t bit, int ny, nb_tensor *const *y,
+                  nb_tensor *const *ct, nb_grad_found *found, void *ctx)
+{
+    walk w = {.bit = bit};
+    bool ok = collect(&w, 0, NULL, ny, y) &&
+              pull(&w, 0, NULL, ny, y, ct, NULL);
+    for (int k = 0; ok && k < w.n; k++)
+        if (w.slot[k].node->flags & NB_REQUIRES && w.slot[k].value[0])
+            found(ctx, w.slot[k].node, w.slot[k].value[0]);
+    leave(&w);
+    return ok;
+}
+
 /* Tapes */
 
 static nb_tensor **kept(int n, nb_tensor *const *x)
 {
     nb_tensor **all = nb_alloc((size_t)(n + 1) * sizeof *all);
     for (int i = 0; all && i < n; i++)
-        all[i] = nb_keep(x[i]);
+        all[i] = nb_keep(everywhere(x[i]));
     return all;
 }
 
@@ -278,10 +344,12 @@ nb_tape *nb_tape_open(int nx, nb_tensor *const *x, nb_tensor **fresh)
     return NULL;
 }
 
-bool nb_tape_close(nb_tape *t, int ny, nb_tensor *const *y)
+nb_status nb_tape_close(nb_tape *t, int ny, nb_tensor *const *y)
 {
+    t->y = kept(ny, y);
+    t->ny = t->y ? ny : 0;
     t->w.bit = t->bit;
-    bool ok = collect(&t->w, t->nx, t->x, ny, y);
+    bool ok = t->y && collect(&t->w, t->nx, t->x, ny, t->y);
     nb_graph_lock();
     for (int k = 0; k < t->w.n; k++) {
         nb_keep(t->w.slot[k].node);
@@ -290,19 +358,17 @@ bool nb_tape_close(nb_tape *t, int ny, nb_tensor *const *y)
     nb_graph_unlock();
     nb_trace_close(t->bit);
     t->bit = 0;
-    t->ny = ny;
-    t->y = ok ? kept(ny, y) : NULL;
-    return t->y;
+    return NB_STATUS(ok);
 }
 
-bool nb_tape_push(nb_tape *t, nb_tensor *const *u, nb_tensor **uy)
+nb_status nb_tape_push(nb_tape *t, nb_tensor *const *u, nb_tensor **uy)
 {
-    return push(&t->w, t->nx, t->x, u, t->ny, t->y, uy);
+    return NB_STATUS(push(&t->w, t->nx, t->x, u, t->ny, t->y, uy));
 }
 
-bool nb_tape_pull(nb_tape *t, nb_tensor *const *ct, nb_tensor **cx)
+nb_status nb_tape_pull(nb_tape *t, nb_tensor *const *ct, nb_tensor **cx)
 {
-    return pull(&t->w, t->nx, t->x, t->ny, t->y, ct, cx);
+    return NB_STATUS(pull(&t->w, t->nx, t->x, t->ny, t->y, ct, cx));
 }
 
 /* Nodes that were realised meanwhile forget their inputs now. */

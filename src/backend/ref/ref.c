@@ -3,7 +3,7 @@
 
 #include "core/apply.h"
 
-enum { MAX_PARTS = 8, ALIGN = 64 };
+enum { ALIGN = 64 };
 
 bool nb_ref_parts(const nb_call *c, int64_t *offset, int64_t *total)
 {
@@ -23,15 +23,19 @@ bool nb_ref_parts(const nb_call *c, int64_t *offset, int64_t *total)
 
 static bool run_parts(const nb_call *c, nb_tensor *y, nb_placed *out)
 {
-    int64_t offset[MAX_PARTS], total;
-    char *to[MAX_PARTS];
-    if (!nb_ref_parts(c, offset, &total)) return false;
-    out->buffer = nb_buffer_new((size_t)total);
-    if (!out->buffer) return false;
-    out->data = out->buffer->data;
-    for (int k = 0; k < c->op->nout; k++)
+    int n = c->op->nout;
+    int64_t total, *offset = nb_alloc((size_t)n * sizeof *offset);
+    char **to = nb_alloc((size_t)n * sizeof *to);
+    bool ok = offset && to && nb_ref_parts(c, offset, &total) &&
+              (out->buffer = nb_buffer_new((size_t)total));
+    if (ok) out->data = out->buffer->data;
+    for (int k = 0; ok && k < n; k++)
         to[k] = out->data + offset[k];
-    return nb_ref_kernel(c, y, to);
+    ok = ok && (c->op->execute ? c->op->execute(c, to)
+                               : nb_ref_kernel(c, y, to));
+    nb_free(offset);
+    nb_free(to);
+    return ok;
 }
 
 static bool compute(const nb_call *c, nb_tensor *y, char *to)
@@ -48,7 +52,7 @@ static bool run(const nb_call *c, nb_tensor *y, nb_placed *out)
 {
     bool done = false;
     if (c->op == &nb_op_part) return nb_ref_part(c, y, out);
-    if (c->op->nout > 1) return run_parts(c, y, out);
+    if (y->flags & NB_MULTI) return run_parts(c, y, out);
     if (!nb_ref_view(c, y, out, &done)) return false;
     if (done) return true;
     nb_shape shape = nb_tensor_shape(y);

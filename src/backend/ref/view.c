@@ -59,13 +59,16 @@ bool nb_ref_view(const nb_call *c, nb_tensor *y, nb_placed *out, bool *done)
 
 bool nb_ref_part(const nb_call *c, nb_tensor *y, nb_placed *out)
 {
-    int64_t offset[8], total;
     nb_tensor *all = c->in[0];
-    (void)y;
     nb_call of = nb_call_of(all);
-    if (!of.op) return nb_fail(NB_ERUNTIME, "part: its op is forgotten");
-    if (!nb_ref_parts(&of, offset, &total)) return false;
-    out->buffer = nb_buffer_keep(all->buffer);
-    out->data = all->data + offset[c->attr[0]];
-    return true;
+    int64_t total, *offset;
+    (void)y;
+    offset = nb_alloc((size_t)of.op->nout * sizeof *offset);
+    bool ok = offset && nb_ref_parts(&of, offset, &total);
+    if (ok) {
+        out->buffer = nb_buffer_keep(all->buffer);
+        out->data = all->data + offset[c->attr[0]];
+    }
+    nb_free(offset);
+    return ok;
 }

@@ -1,0 +1,105 @@
+/* func.c - functions as values. */
+#include "transform/func.h"
+
+#include "ops/ops.h"
+
+#include <string.h>
+
+struct nb_func {
+    atomic_int refs;
+    nb_body *body;
+    void *ctx;
+    nb_made *made; /* if a transform made it: its ctx */
+};
+
+static nb_func *func_new(nb_body *body, void *ctx, nb_made *made)
+{
+    nb_func *f = nb_alloc(sizeof *f);
+    if (!f) return NULL;
+    *f = (nb_func){.refs = 1, .body = body, .ctx = ctx, .made = made};
+    return f;
+}
+
+static void drop_func(void *f)
+{
+    nb_func_drop(f);
+}
+
+nb_func *nb_func_new(nb_body *body, void *ctx)
+{
+    if (!body) return nb_fail(NB_EVALUE, "a function needs a body");
+    return nb_lend_other(func_new(body, ctx, NULL), drop_func);
+}
+
+nb_func *nb_func_keep(nb_func *f)
+{
+    if (f) atomic_fetch_add(&f->refs, 1);
+    return f;
+}
+
+void nb_func_drop(nb_func *f)
+{
+    if (!f || atomic_fetch_sub(&f->refs, 1) != 1) return;
+    if (f->made) nb_func_drop(f->made->of);
+    nb_free(f->made);
+    nb_free(f);
+}
+
+nb_func *nb_func_made(nb_func *f, nb_body *body, int n, const int *numbers)
+{
+    if (!f) return NULL;
+    nb_made *m = nb_alloc(sizeof *m + (size_t)n * sizeof m->argument[0]);
+    if (!m) return NULL;
+    m->of = nb_func_keep(f);
+    m->n = n;
+    for (int i = 0; i < n; i++)
+        m->argument[i] = numbers[i];
+    nb_func *g = func_new(body, m, m);
+    if (!g) {
+        nb_func_drop(f);
+        nb_free(m);
+        return NULL;
+    }
+    return nb_lend_other(g, drop_func);
+}
+
+nb_tensor **nb_array(int n)
+{
+    return nb_alloc_zero((size_t)(n + 1) * sizeof(nb_tensor *));
+}
+
+static bool complete(int n, nb_tensor *const *x)
+{
+    for (int i = 0; i < n; i++)
+        if (!x[i]) return false;
+    return true;
+}
+
+bool nb_run(nb_func *f, int nx, nb_tensor *const *x, int *ny, nb_tensor **y)
+{
+    if (!f || !complete(nx, x) || nb_scope_open() != NB_OK) return false;
+    bool ok = f->body(f->ctx, nx, x, ny, y) == NB_OK && complete(*ny, y);
+    if (!ok) *ny = 0;
+    nb_scope_close(*ny, y);
+    return ok && complete(*ny, y);
+}
+
+nb_status nb_func_call(nb_func *f, int nx, nb_tensor *const *x, int *ny,
+                  nb_tensor **y)
+{
+    return NB_STATUS(nb_run(f, nx, x, ny, y));
+}
+
+nb_tensor *nb_func_call1(nb_func *f, int nx, nb_tensor *const *x)
+{
+    int ny = NB_MAX_RESULTS;
+    nb_tensor **y = nb_array(ny), *first = NULL;
+    if (y && nb_run(f, nx, x, &ny, y) && ny > 0) first = y[0];
+    nb_free(y);
+    return first;
+}
+
+nb_tensor *nb_or_zeros(nb_tensor *g, nb_tensor *x)
+{
+    return g ? g : nb_fill_like(x, 0);
+}

@@ -1,0 +1,29 @@
+/* func.h - functions as values: what transforms are made of. */
+#ifndef NB_TRANSFORM_FUNC_H
+#define NB_TRANSFORM_FUNC_H
+
+#include "core/tensor.h"
+#include "nabla/nabla.h"
+
+enum { NB_MAX_RESULTS = 4096 };
+
+/* A function made from another: body is called with a pointer to this. */
+typedef struct nb_made {
+    nb_func *of; /* kept */
+    int n;
+    int32_t argument[];
+} nb_made;
+
+/* A transform of f with n numbers of its own; NULL if f is. */
+nb_func *nb_func_made(nb_func *f, nb_body *body, int n, const int *numbers);
+
+/* Arrays of tensors for a call. */
+nb_tensor **nb_array(int n);
+
+/* y = f(x) in a scope of its own, results lent by the one around it. */
+bool nb_run(nb_func *f, int nx, nb_tensor *const *x, int *ny, nb_tensor **y);
+
+/* g, or zeros like x where none flowed. */
+nb_tensor *nb_or_zeros(nb_tensor *g, nb_tensor *x);
+
+#endif

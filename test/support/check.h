@@ -1,0 +1,57 @@
+/* check.h - for tests of transforms: each of them done the slow way, by finite
+ * differences and loops, as the oracle; values on the page; counting. */
+#ifndef NB_TEST_CHECK_H
+#define NB_TEST_CHECK_H
+
+#include "support/sample.h"
+
+enum { MAX_ARGS = 16 };
+typedef enum way { VJP, JVP, VMAP, JACREV, JACFWD, NWAYS } way;
+extern const char *const way_name[NWAYS];
+
+/* A function, arguments to try it on, and how many results it has. */
+typedef struct task {
+    nb_func *fn;
+    int nin, nout;
+    nb_tensor *x[MAX_ARGS];
+    int in_axes[MAX_ARGS], axis; /* of a vmap */
+} task;
+
+/* A function of x, nx of them, that closes over c, in one expression. */
+#define FN(name, expression)                                               \
+    static nb_status name(void *ctx, int nx, nb_tensor *const *x, int *ny, \
+                          nb_tensor **y)                                   \
+    {                                                                      \
+        nb_tensor *const *c = ctx;                                         \
+        (void)c, (void)nx, (void)x;                                        \
+        y[0] = expression;                                                 \
+        return *ny = 1, NB_OK;                                             \
+    }
+
+/* Counts a check; one that does not hold, or that leaves an error behind, is
+ * printed.  tally prints the counts, how a program should exit. */
+bool expect(bool ok, const char *format, ...) NB_PRINTF(2, 3);
+int tally(void);
+
+nb_tensor *draw(int rank, const int64_t *size, double lo, double hi);
+nb_tensor *vec(int64_t n, const double *v);
+bool is(nb_tensor *x, int64_t n, const double *v);
+bool failed_with(nb_status code, const char *part); /* and clears it */
+
+#define COUNT(...) (sizeof((double[]){__VA_ARGS__}) / sizeof(double))
+#define VEC(...)   vec(COUNT(__VA_ARGS__), (double[]){__VA_ARGS__})
+#define SAYS(sentence, tensor, ...)                                  \
+    expect(is(tensor, COUNT(__VA_ARGS__), (double[]){__VA_ARGS__}), \
+           sentence)
+#define FAILS(sentence, call, code, part)                \
+    do {                                                 \
+        bool refused = !(call);                          \
+        expect(failed_with(code, part) && refused, sentence); \
+    } while (0)
+
+/* The task transformed, and whether it agrees with the slow way.  mapped and at
+ * choose vmap's arguments and the axis of arguments and results. */
+task task_transform(way w, const task *g, unsigned mapped, int at);
+bool task_agrees(way w, const task *g, const task *t);
+
+#endif
