@@ -1,5 +1,6 @@
 /* test_contract.c - what the laws do not say of products: forms of matmul, the
- * subscripts of einsum, pairs of axes, every dtype, nothing to sum, refusals. */
+ * subscripts of einsum, pairs of axes, every dtype, nothing to sum, refusals.
+ */
 #include "ops/contract.h"
 #include "support/forms.h"
 #include "support/sample.h"

@@ -31,7 +31,8 @@ static bool expect(bool ok, const nb_op *op, const char *says)
 static bool well_formed(const nb_op *op)
 {
     bool partial = op->kind == NB_POINTWISE, jvp = op->kind == NB_RULE;
-    bool transpose = op->kind == NB_LINEAR || op->kind == NB_MULTILINEAR;
+    bool transpose = op->kind == NB_LINEAR || op->kind == NB_MULTILINEAR ||
+                     op->linear;
     int works = !!op->body + !!op->scalar + !!op->kernel + !!op->compose;
     return op->kind && op->doc && op->doc[strlen(op->doc) - 1] == '.' &&
            op->example && (works == 1 || op->view || op->dim_of) &&

@@ -21,7 +21,10 @@ static const char *missing(const nb_op *op)
     case NB_POINTWISE: return op->partial ? NULL : "a partial";
     case NB_LINEAR:
     case NB_MULTILINEAR: return op->transpose ? NULL : "a transpose";
-    case NB_RULE: return op->jvp ? NULL : "a jvp";
+    case NB_RULE:
+        return !op->jvp                      ? "a jvp"
+               : op->linear && !op->transpose ? "a transpose"
+                                              : NULL;
     case NB_CONSTANT: return NULL;
     case NB_COMPOSITE: return op->compose ? NULL : "a compose";
     default: return "a kind, which says how it varies";

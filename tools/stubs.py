@@ -18,6 +18,7 @@ sys.path.insert(0, str(package.parent))
 
 import nabla  # noqa: E402
 from nabla import _nabla, _table  # noqa: E402
+from nabla._dtypes import DType  # noqa: E402
 
 SOURCE = Path(__file__).resolve().parent.parent / "python" / "nabla"
 
@@ -83,21 +84,17 @@ def of_method(name: str, op: str) -> str:
 
 
 def of_function(name: str, function: Any, first: str | None) -> str:
-    """A function of Python; `first` renames its first argument."""
+    """A function of Python, whose annotations are texts; `first` is another
+    name for its first argument."""
     signature = inspect.signature(function)
-    given = []
-    star = False
-    for number, (key, p) in enumerate(signature.parameters.items()):
-        kind = p.kind
-        if kind is p.KEYWORD_ONLY and not star:
-            given.append("*")
-        star = star or kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL)
-        stars = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(kind, "")
-        default = "" if p.default is p.empty else " = ..."
-        hint = f"{stars}{key}: {p.annotation}{default}"
-        given.append(first if first and number == 0 else hint)
-    returned = signature.return_annotation
-    return f"def {name}({', '.join(given)}) -> {returned}: ..."
+    given = [
+        p if p.default is p.empty else p.replace(default=...)
+        for p in signature.parameters.values()
+    ]
+    if first:
+        given[0] = given[0].replace(name=first, annotation=given[0].empty)
+    text = str(signature.replace(parameters=given))
+    return f"def {name}{text}: ...".replace("'", "").replace("Ellipsis", "...")
 
 
 def op_of(function: object) -> str | None:
@@ -110,6 +107,7 @@ def op_of(function: object) -> str | None:
 
 
 def method(name: str, found: Any) -> str:
+    """A method that is not in the stub by hand, so an op or of Python."""
     if isinstance(found, staticmethod):
         return "@staticmethod\n    " + of_function(name, found.__func__, None)
     if op := op_of(found):
@@ -126,10 +124,7 @@ def extension() -> str:
     more = [
         f"    {method(name, found)}"
         for name, found in sorted(vars(_nabla.Tensor).items())
-        if name not in declared
-        and not name.startswith("_")
-        and (inspect.isfunction(found) or isinstance(found, staticmethod)
-             or type(found).__name__ == "method")
+        if name not in declared and not name.startswith("_")
     ]
     head += f"from ._functions import {', '.join(HINTS)}\n\nclass Tensor:\n"
     return head + body.rstrip() + "\n".join(["", *more, "", tail])
@@ -145,7 +140,7 @@ def named(name: str) -> str:
     target = _table.ALIASES.get(name, name)
     if target != name and getattr(nabla, target, None) is found:
         return f"{name} = {target}"
-    if isinstance(found, nabla.DType):
+    if isinstance(found, DType):
         return f"{name} = DType.{found.name}"
     if isinstance(found, float) or found is None:
         return f"{name}: {'None' if found is None else 'float'}"
@@ -211,9 +206,8 @@ def written(files: dict[str, str]) -> Iterable[Path]:
 files = {"__init__.pyi": top(), "_nabla.pyi": extension()}
 made = sorted(
     path
-    for path, there in sys.modules.items()
-    if path.startswith("nabla.") and not getattr(there, "__file__", None)
-    and path != "nabla.config"
+    for path in sys.modules
+    if path.startswith(("nabla.ops", "nabla.core"))
 )
 for path in made:
     inner = any(other.startswith(path + ".") for other in made)

@@ -33,6 +33,7 @@
 #include "nabla/dtype.h"
 #include "nabla/graph.h"
 #include "nabla/index.h"
+#include "nabla/io.h"
 #include "nabla/linalg.h"
 #include "nabla/op.h"
 #include "nabla/ops.h"

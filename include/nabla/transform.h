@@ -66,6 +66,17 @@ NB_API nb_func *nb_hessian(nb_func *f, int argument);
 NB_API void nb_jacobian_budget_set(size_t bytes);
 NB_API size_t nb_jacobian_budget(void);
 
+/* f with derivatives of its own.  custom_vjp: fwd(x...) -> (results of f...,
+ * whatever bwd needs...), bwd(that..., ct...) -> one cotangent an x; forward
+ * mode is bwd transposed.  custom_jvp: rule(x..., u...) -> (results..., how they
+ * move...); reverse mode is the rule transposed.  What f closes over is not
+ * differentiated through these. */
+NB_API nb_func *nb_custom_vjp(nb_func *f, nb_func *fwd, nb_func *bwd);
+NB_API nb_func *nb_custom_jvp(nb_func *f, nb_func *rule);
+
+/* f, with nothing of its inside kept for the way back: it runs again then. */
+NB_API nb_func *nb_checkpoint(nb_func *f);
+
 /* f mapped over an axis of its arguments.  Axes of arguments and results; the
  * last entry also stands for those beyond it.  An argument that is not mapped
  * is the same for all; a result that is not must not depend on the lane. */

@@ -40,6 +40,13 @@ def _made(
     return x
 
 
+def _fitting(value: ArrayLike, dtype: DTypeLike) -> ArrayLike:
+    """The value of a constant: an int must fit its dtype."""
+    if dtype is None or not isinstance(value, int):
+        return value
+    return _nabla.constant(value, dtype)
+
+
 def is_tensor(obj: object) -> TypeGuard[Tensor]:
     """Whether obj is a Tensor.
 
@@ -127,7 +134,7 @@ def full(
     >>> nb.full((2,), 7)
     Tensor([7 7] : i64[2])
     """
-    x = _op["full"](shape, value, dtype=dtype)
+    x = _op["full"](shape, _fitting(value, dtype), dtype=dtype)
     return _made(x, device, requires_grad, is_traced)
 
 
@@ -240,6 +247,8 @@ def full_like(
     >>> nb.full_like(nb.constant([1, 2]), 3)
     Tensor([3 3] : i64[2])
     """
+    x = _nabla.ensure_tensor(x)
+    value = _fitting(value, dtype or x.dtype)
     y = _op["full_like"](x, value, dtype=dtype)
     return _made(y, device, requires_grad)
 
@@ -366,6 +375,28 @@ def einsum(subscripts: str, *operands: ArrayLike) -> Tensor:
 
 
 # Other forms of ops.
+
+
+def _ints(axes: int | Sequence[int]) -> Sequence[int]:
+    return [axes] if isinstance(axes, int) else axes
+
+
+def tensordot(x: ArrayLike, y: ArrayLike, axes: Any = 2) -> Tensor:
+    """Products summed over the last axes of x and the first of y, or over
+    pairs of axes: (axes of x, axes of y).
+
+    >>> nb.tensordot(nb.ones((2, 3)), nb.ones((2, 3)), axes=(0, 0)).shape
+    (3, 3)
+    """
+    if not isinstance(axes, int):
+        of_x, of_y = map(_ints, axes)
+        if len(of_x) != len(of_y):
+            raise ValueError(
+                f"tensordot: {len(of_x)} axes of x, {len(of_y)} of y"
+            )
+        axes = [*of_x, *of_y]
+    z: Tensor = _op["tensordot"](x, y, axes)
+    return z
 
 
 def clip(

@@ -41,7 +41,8 @@ matrix_norm matrix_power matrix_rank cross
 METHODS = """
 accelerator astype cast clip cpu cumulative_prod cumulative_sum diff empty_like
 full_like gpu matrix_transpose minmax nonzero norm ones_like pad rebind
-slice_update unique_all unique_counts unique_inverse unstack zeros_like
+slice_update tensordot unique_all unique_counts unique_inverse unstack
+zeros_like
 """
 
 # The families of ops, by the submodule of nabla.ops.

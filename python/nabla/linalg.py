@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import namedtuple
 
 from . import _nabla
-from ._functions import matrix_transpose, norm
+from ._functions import matrix_transpose, norm, tensordot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ cross = _op["cross"]
 diagonal = _op["diagonal"]
 outer = _op["outer"]
 matmul = _op["matmul"]
-tensordot = _op["tensordot"]
 vecdot = _op["vecdot"]
 
 __all__ = [

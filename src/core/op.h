@@ -169,6 +169,7 @@ struct nb_op {
     unsigned index; /* bit i: input i is an integer index */
     unsigned mask;  /* bit i: input i is a bool mask */
     unsigned fixed; /* bit i: no derivative in input i (index and mask imply) */
+    unsigned linear; /* bit i: kind NB_RULE, but linear in input i: transpose */
     int nout;       /* 0 means one */
     bool view_only; /* never computes: always a view */
 

@@ -42,7 +42,7 @@ bool nb_read_padding(const nb_call *c, int k, nb_span *s)
     return true;
 }
 
-static bool no_places(const nb_call *c, int d, int64_t size, int64_t places)
+static void *no_places(const nb_call *c, int d, int64_t size, int64_t places)
 {
     return nb_fail(NB_EVALUE,
                    "%s: spatial axis %d of size %lld gives %lld places: the "
@@ -258,7 +258,7 @@ static nb_tensor *deconvolve(const nb_call *c, int r)
                        .before = s.pad[2 * d]};
         l->size = spread_over(l, s.pad[2 * d + 1], extra[d]);
         if (l->places == 0 || l->taps == 0 || l->size <= 0)
-            return no_places(c, d, l->places, l->size), NULL;
+            return no_places(c, d, l->places, l->size);
     }
     nb_geometry a = nb_conv_adjoint(&g);
     return with_bias(c,

@@ -37,7 +37,7 @@ static char char_of(int label)
     return (char)(label < 26 ? 'A' + label : 'a' + label - 26);
 }
 
-static bool wrong(const sum *s, const char *what)
+static void *wrong(const sum *s, const char *what)
 {
     return nb_fail(NB_EVALUE, "einsum: \"%s\": %s", s->text, what);
 }
@@ -52,12 +52,11 @@ static const char *read_term(const sum *s, const char *at, int dots, int *label,
     for (; *at && *at != ',' && strncmp(at, "->", 2) != 0; at++) {
         if (*at == ' ') continue;
         bool dotted = !strncmp(at, "...", 3);
-        if (dotted && seen) return wrong(s, "two ellipses in one term"), NULL;
+        if (dotted && seen) return wrong(s, "two ellipses in one term");
         if (!dotted && !isalpha((unsigned char)*at))
-            return wrong(s, "only letters, commas, -> and ... stand here"),
-                   NULL;
+            return wrong(s, "only letters, commas, -> and ... stand here");
         if (*n + (dotted ? dots : 1) > room)
-            return wrong(s, "a term has too many labels"), NULL;
+            return wrong(s, "a term has too many labels");
         for (int k = dots - 1; dotted && k >= 0; k--)
             label[(*n)++] = LETTERS + k;
         if (!dotted) label[(*n)++] = label_of(*at);

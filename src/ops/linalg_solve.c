@@ -1,8 +1,7 @@
 /* linalg_solve.c - linear equations: solve, inv, det and triangles.
  *
- * Values come from an LU factorisation or from substitution.  Derivatives are
- * products with the inverse, whose own derivative is made of products again:
- * so every rule is linear in what moves, and can be differentiated further. */
+ * Values come from an LU factorisation or from substitution.  A solution is
+ * linear in the right side, and moves with the matrix by another solution. */
 #include "ops/linalg.h"
 
 #include "base/lapack.h"
@@ -94,13 +93,24 @@ static nb_tensor *times(const nb_call *c, nb_tensor *w, nb_tensor *y)
                         : nb_matmul(w, y);
 }
 
-/* a x = b gives a dx = db - da x. */
-static nb_tensor *solve_jvp(const nb_call *c, int k, int i, nb_tensor *u)
+/* Right sides that are vectors, but batched, as matrices of one column. */
+static bool as_columns(const nb_call *c, nb_tensor **b)
 {
-    (void)k;
-    if (i == 0) u = nb_neg(times(c, u, c->out));
-    return times(c, nb_inv(c->in[0]), u);
+    bool vectors = RANK(1) == 1 && nb_rank(*b) > 1;
+    if (vectors) *b = nb_unsqueeze(*b, -1);
+    return vectors;
 }
+
+static nb_tensor *solved(const nb_call *c, nb_tensor *a, nb_tensor *b)
+{
+    bool vectors = as_columns(c, &b);
+    nb_tensor *x = nb_solve(a, b);
+    return vectors ? nb_squeeze(x, 1, (int64_t[]){-1}) : x;
+}
+
+/* a x = b gives a dx = -da x when a moves; and b* = a^-T x*. */
+JVP(solve, solved(c, c->in[0], nb_neg(times(c, u, c->out))))
+TRANSPOSE(solve, solved(c, nb_turn(c->in[0]), ct))
 
 nb_op nb_op_solve = {
     .name = "solve",
@@ -115,7 +125,9 @@ nb_op nb_op_solve = {
     .kind = NB_RULE,
     .in = NB_IN_FLOAT,
     .kernel = solve_kernel,
+    .linear = 2,
     .jvp = solve_jvp,
+    .transpose = solve_transpose,
     .shapes = "i.",
 };
 
@@ -315,20 +327,27 @@ static bool triangular_solve_kernel(const nb_kernel *k)
     return ok;
 }
 
+static nb_tensor *triangle_solved(const nb_call *c, bool transpose,
+                                  nb_tensor *b)
+{
+    bool vectors = as_columns(c, &b);
+    nb_tensor *x = nb_triangular_solve(c->in[0], b, nb_arg_int(c, 0),
+                                       transpose, nb_arg_int(c, 2));
+    return vectors ? nb_squeeze(x, 1, (int64_t[]){-1}) : x;
+}
+
 /* As for solve, of the triangle that is read. */
 static nb_tensor *triangular_solve_jvp(const nb_call *c, int k, int i,
                                        nb_tensor *u)
 {
-    bool upper = nb_arg_int(c, 0), turned = nb_arg_int(c, 1);
-    bool unit = nb_arg_int(c, 2);
-    nb_tensor *w = nb_inv_triangle(c->in[0], upper, unit);
-    (void)k;
-    if (i == 0) {
-        u = nb_triangle_of(u, upper, unit);
-        u = nb_neg(times(c, turned ? nb_turn(u) : u, c->out));
-    }
-    return times(c, turned ? nb_turn(w) : w, u);
+    bool turned = nb_arg_int(c, 1);
+    (void)k, (void)i;
+    u = nb_triangle_of(u, nb_arg_int(c, 0), nb_arg_int(c, 2));
+    u = times(c, turned ? nb_turn(u) : u, c->out);
+    return triangle_solved(c, turned, nb_neg(u));
 }
+
+TRANSPOSE(triangular_solve, triangle_solved(c, !nb_arg_int(c, 1), ct))
 
 nb_op nb_op_triangular_solve = {
     .name = "triangular_solve",
@@ -345,7 +364,9 @@ nb_op nb_op_triangular_solve = {
     .kind = NB_RULE,
     .in = NB_IN_FLOAT,
     .kernel = triangular_solve_kernel,
+    .linear = 2,
     .jvp = triangular_solve_jvp,
+    .transpose = triangular_solve_transpose,
     .shapes = "i.",
 };
 

@@ -216,25 +216,11 @@ static nb_tensor *delayed(nb_tensor *x, int axis, int64_t by, bool reverse)
     return nb_embed(x, start, size, step);
 }
 
-/* The same scan in log n steps of products and sums, which are linear in b by
- * their kind, so that it can be transposed.  After step d every y_i covers the
- * 2d places up to i, and f_i is the product of the factors over d places. */
-static nb_tensor *doubling(const nb_call *c, nb_tensor *b)
+/* x one place earlier, in the order of the scan; zero comes last. */
+static nb_tensor *advanced(nb_tensor *x, int axis, bool reverse)
 {
-    int axis = (int)nb_arg_int(c, 0);
-    bool exclusive = nb_arg_int(c, 1), reverse = nb_arg_int(c, 2);
-    int64_t n = SIZE(0, axis);
-    nb_tensor *y = b;
-    nb_tensor *f = n > 1 ? later(c->in[0], axis, 1, reverse) : NULL;
-    for (int64_t d = 1; d < n; d *= 2) {
-        nb_tensor *more = nb_mul(f, earlier(y, axis, d, reverse));
-        y = nb_add(y, delayed(more, axis, d, reverse));
-        if (2 * d < n)
-            f = nb_mul(later(f, axis, d, reverse),
-                       earlier(f, axis, d, reverse));
-    }
-    if (!exclusive || n == 0) return y;
-    return delayed(earlier(y, axis, 1, reverse), axis, 1, reverse);
+    if (!x || nb_size(x, axis) == 0) return x;
+    return delayed(later(x, axis, 1, reverse), axis, 1, !reverse);
 }
 
 /* y_i = a_i y_(i-1) + b_i moves by u_i y_(i-1) with a, beside what y_(i-1)
@@ -243,11 +229,22 @@ static nb_tensor *linear_scan_jvp(const nb_call *c, int k, int i, nb_tensor *u)
 {
     int64_t axis = nb_arg_int(c, 0);
     bool exclusive = nb_arg_int(c, 1), reverse = nb_arg_int(c, 2);
-    (void)k;
-    if (i == 1) return doubling(c, u);
+    (void)k, (void)i;
     nb_tensor *before = nb_linear_scan(c->in[0], c->in[1], axis, true, reverse);
     return nb_linear_scan(c->in[0], nb_mul(u, before), axis, exclusive,
                           reverse);
+}
+
+/* b_i* = y_i* + a_(i+1) b_(i+1)*: the scan from the other end, each factor one
+ * place earlier. */
+static nb_tensor *linear_scan_transpose(const nb_call *c, int i, nb_tensor *ct)
+{
+    int axis = (int)nb_arg_int(c, 0);
+    bool exclusive = nb_arg_int(c, 1), reverse = nb_arg_int(c, 2);
+    (void)i;
+    if (exclusive) ct = advanced(ct, axis, reverse);
+    return nb_linear_scan(advanced(c->in[0], axis, reverse), ct, axis, false,
+                          !reverse);
 }
 
 static bool linear_scan_kernel(const nb_kernel *k)
@@ -266,7 +263,9 @@ nb_op nb_op_linear_scan = {
     .kind = NB_RULE,
     .in = NB_IN_FLOAT,
     .kernel = linear_scan_kernel,
+    .linear = 2,
     .jvp = linear_scan_jvp,
+    .transpose = linear_scan_transpose,
 };
 
 nb_tensor *nb_linear_scan(nb_tensor *a, nb_tensor *b, int64_t axis,

@@ -15,7 +15,7 @@ static bool fixed(const nb_op *op, int i)
 /* The call again, with x in place of input i. */
 static nb_tensor *replace(const nb_call *c, int i, nb_tensor *x)
 {
-    nb_tensor *few[8], **in = few;
+    nb_tensor *few[8] = {0}, **in = few;
     if (c->nin > 8 && !(in = nb_alloc((size_t)c->nin * sizeof *in)))
         return NULL;
     for (int k = 0; k < c->nin; k++)
@@ -28,7 +28,7 @@ static nb_tensor *replace(const nb_call *c, int i, nb_tensor *x)
 /* A linear op of all moving inputs together; the others move by zero. */
 static nb_tensor *jointly(const nb_call *c, nb_tensor *const *u)
 {
-    nb_tensor *few[8], **in = few;
+    nb_tensor *few[8] = {0}, **in = few;
     if (c->nin > 8 && !(in = nb_alloc((size_t)c->nin * sizeof *in)))
         return NULL;
     for (int k = 0; k < c->nin; k++)
@@ -50,8 +50,14 @@ static nb_tensor *gather_points(const nb_call *c, nb_tensor *t)
     return nb_reduce_sum(t, n, axes, nb_arg_int(c, 1));
 }
 
+static bool linear_in(const nb_op *op, int i)
+{
+    return i < 32 && op->linear >> i & 1;
+}
+
 static nb_tensor *term(const nb_call *c, int k, int i, nb_tensor *u)
 {
+    if (linear_in(c->op, i)) return replace(c, i, u);
     switch (c->op->kind) {
     case NB_POINTWISE: return gather_points(c, nb_mul(c->op->partial(c, i), u));
     case NB_MULTILINEAR: return replace(c, i, u);
@@ -157,7 +163,9 @@ bool nb_pull(nb_tensor *y, int i, nb_tensor *const *ct, nb_tensor **cx)
     case NB_LINEAR:
     case NB_MULTILINEAR: g = c.op->transpose(&c, i, ct[0]); break;
     case NB_RULE:
-        return transposed(&c, i, ct, cx);
+        if (!linear_in(c.op, i)) return transposed(&c, i, ct, cx);
+        g = c.op->transpose(&c, i, ct[0]);
+        break;
     default:
         return nb_fail(NB_ERUNTIME, "%s: has no derivative", c.op->name);
     }

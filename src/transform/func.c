@@ -9,26 +9,29 @@ struct nb_func {
     atomic_int refs;
     nb_body *body;
     void *ctx;
-    nb_made *made; /* if a transform made it: its ctx */
+    void (*release)(void *ctx); /* NULL: the ctx is the caller's */
 };
-
-static nb_func *func_new(nb_body *body, void *ctx, nb_made *made)
-{
-    nb_func *f = nb_alloc(sizeof *f);
-    if (!f) return NULL;
-    *f = (nb_func){.refs = 1, .body = body, .ctx = ctx, .made = made};
-    return f;
-}
 
 static void drop_func(void *f)
 {
     nb_func_drop(f);
 }
 
+nb_func *nb_func_owning(nb_body *body, void *ctx, void (*release)(void *))
+{
+    nb_func *f = nb_alloc(sizeof *f);
+    if (f) {
+        *f = (nb_func){.refs = 1, .body = body, .ctx = ctx, .release = release};
+        return nb_lend_other(f, drop_func);
+    }
+    if (release) release(ctx);
+    return NULL;
+}
+
 nb_func *nb_func_new(nb_body *body, void *ctx)
 {
     if (!body) return nb_fail(NB_EVALUE, "a function needs a body");
-    return nb_lend_other(func_new(body, ctx, NULL), drop_func);
+    return nb_func_owning(body, ctx, NULL);
 }
 
 nb_func *nb_func_keep(nb_func *f)
@@ -40,9 +43,15 @@ nb_func *nb_func_keep(nb_func *f)
 void nb_func_drop(nb_func *f)
 {
     if (!f || atomic_fetch_sub(&f->refs, 1) != 1) return;
-    if (f->made) nb_func_drop(f->made->of);
-    nb_free(f->made);
+    if (f->release) f->release(f->ctx);
     nb_free(f);
+}
+
+static void made_free(void *ctx)
+{
+    nb_made *m = ctx;
+    nb_func_drop(m->of);
+    nb_free(m);
 }
 
 nb_func *nb_func_made(nb_func *f, nb_body *body, int n, const int *numbers)
@@ -54,13 +63,7 @@ nb_func *nb_func_made(nb_func *f, nb_body *body, int n, const int *numbers)
     m->n = n;
     for (int i = 0; i < n; i++)
         m->argument[i] = numbers[i];
-    nb_func *g = func_new(body, m, m);
-    if (!g) {
-        nb_func_drop(f);
-        nb_free(m);
-        return NULL;
-    }
-    return nb_lend_other(g, drop_func);
+    return nb_func_owning(body, m, made_free);
 }
 
 nb_tensor **nb_array(int n)

@@ -17,6 +17,9 @@ typedef struct nb_made {
 /* A transform of f with n numbers of its own; NULL if f is. */
 nb_func *nb_func_made(nb_func *f, nb_body *body, int n, const int *numbers);
 
+/* A function whose ctx goes with it, by `release`; on failure at once. */
+nb_func *nb_func_owning(nb_body *body, void *ctx, void (*release)(void *));
+
 /* Arrays of tensors for a call. */
 nb_tensor **nb_array(int n);
 

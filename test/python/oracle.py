@@ -129,8 +129,9 @@ def tensor(a, layout="contiguous"):
     if a.ndim == 0:
         return nb.constant(np.stack([np.ones_like(a), a]))[1]
     if layout == "strided":
-        apart = np.stack([np.roll(a, 1), a], -1)
-        return nb.constant(apart.reshape(*a.shape[:-1], -1))[..., 1::2]
+        apart = np.repeat(np.roll(a, 1), 2, -1)
+        apart[..., 1::2] = a
+        return nb.constant(apart)[..., 1::2]
     if layout == "transposed":
         back = nb.constant(np.ascontiguousarray(a.T))
         return back.permute(range(a.ndim)[::-1])
@@ -330,10 +331,10 @@ def scan(f, unit):
         y = x.astype(np_dtype(summed(x.dtype.name)))
         y = np.flip(y, axis) if reverse else y
         y = f(y, axis)
-        if exclusive:
+        if exclusive and y.size:
             first = np.full_like(np.take(y, range(1), axis), unit)
             rest = np.take(y, range(y.shape[axis] - 1), axis)
-            y = np.concatenate([first, rest], axis) if y.size else y
+            y = np.concatenate([first, rest], axis)
         return np.flip(y, axis) if reverse else y
 
     return scanned

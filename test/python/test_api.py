@@ -20,7 +20,6 @@ import pytest
 
 import nabla as nb
 
-
 # Rules that hold everywhere.
 
 
@@ -420,6 +419,18 @@ def test_the_array_api_spellings():
     assert nb.linalg.trace(x).item() == nb.trace(x).item() == 5
     assert nb.norm(nb.constant([3.0, 4.0])).item() == 5
     assert nb.norm(nb.eye(2), "fro").item() == pytest.approx(2**0.5)
+
+
+def test_tensordot_takes_a_number_or_pairs_of_axes():
+    x, y = nb.ones((2, 3, 4)), nb.ones((3, 4, 5))
+    assert nb.tensordot(x, y).shape == (2, 5)
+    assert nb.tensordot(x, y, axes=((1, 2), (0, 1))).shape == (2, 5)
+    assert nb.tensordot(x, y, axes=(2, 1)).shape == (2, 3, 3, 5)
+    assert nb.tensordot(x, y, axes=0).shape == (2, 3, 4, 3, 4, 5)
+    assert nb.tensordot(x, y, axes=((), ())).shape == (2, 3, 4, 3, 4, 5)
+    for wrong in (((0, 1), (0,)), (0, 1, 2), 4, -1):
+        with pytest.raises(ValueError):
+            nb.tensordot(x, y, axes=wrong)
 
 
 def test_rebind_asserts_a_shape():

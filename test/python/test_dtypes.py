@@ -454,12 +454,13 @@ def nearest(value, dtype):
     if math.isnan(value) or math.isinf(value) or value == 0:
         return d.type(value)
     most = d.type(limits(dtype)[1])
-    step = Fraction(float(most)) - Fraction(float(np.nextafter(most, d.type(0))))
+    below = np.nextafter(most, d.type(0))
+    step = Fraction(float(most)) - Fraction(float(below))
     if abs(Fraction(value)) >= Fraction(float(most)) + step / 2:
         return d.type(math.copysign(math.inf, value))
     with np.errstate(over="ignore"):
-        near = np.clip(d.type(float(value)), -most, most)
-    around = [np.nextafter(near, s * most) for s in (-1, 1)] + [near]
+        near = d.type(min(max(float(value), -float(most)), float(most)))
+    around = [near, np.nextafter(near, most), np.nextafter(near, -most)]
 
     def distance(c):
         odd = int(np.array(c).view(f"u{d.itemsize}")) & 1

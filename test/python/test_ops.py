@@ -1536,6 +1536,199 @@ def test_op(name, dtype, record_property):
     record_property("cases", len(cases))
 
 
+# Sizes at which loops change: blocks, tiles, what is left over at the end.
+
+
+def whole(*shape):
+    """Small whole numbers, whose sums are exact in every dtype."""
+    return a(*shape, low=-1, high=2, like=np.rint)
+
+
+def of_lines(*more):
+    """Samples of one axis, and of one among three."""
+    rows = [s(whole(n), -1, *more) for n in (64, 65, 1023, 1025, 5000)]
+    blocks = [s(whole(5, 130, 33), axis, *more) for axis in range(3)]
+    return rows + blocks
+
+
+def of_numbers(n):
+    return [
+        s(*[whole(size)] * n) for size in (15, 64, 1023, 1025, 5000)
+    ] + [s(*[whole(3, 129, 17)] * n)]
+
+
+LARGE = {
+    **dict.fromkeys(
+        "reduce_sum reduce_max reduce_min all any count_nonzero mean argmax "
+        "argmin cumsum sort argsort softmax logsumexp flip unbind".split(),
+        of_lines(),
+    ),
+    **dict.fromkeys(
+        "cast exp sqrt tanh neg abs square floor is_nan logical_not sigmoid "
+        "ones_like bitwise_invert nonzero unique_all flatten".split(),
+        of_numbers(1),
+    ),
+    **dict.fromkeys(
+        "add sub mul div maximum less equal logical_and bitwise_xor hypot "
+        "nextafter".split(),
+        of_numbers(2) + [s(whole(65, 1), whole(33)), s(whole(2000), whole())],
+    ),
+    "where": of_numbers(3),
+    "topk": [s(whole(1025), 70), s(whole(5, 130, 3), 65, 1)],
+    "searchsorted": [
+        s(a(1025, like=ascending), whole(70, 15)),
+        s(a(7, like=ascending), whole(1025)),
+    ],
+    "matmul": [
+        s(whole(65, 130), whole(130, 67)),
+        s(whole(3, 33, 257), whole(257, 5)),
+        s(whole(300), whole(300, 70)),
+        s(whole(1, 520), whole(520, 1)),
+    ],
+    "einsum": [
+        s("bij,bkj->ikb", whole(3, 33, 65), whole(3, 17, 65)),
+        s("ijk->kj", whole(33, 7, 65)),
+    ],
+    "permute": [
+        s(whole(65, 130), (1, 0)),
+        s(whole(17, 33, 9), (2, 0, 1)),
+        s(whole(5, 9, 7, 6), (0, 2, 1, 3)),
+    ],
+    "concatenate": [s([whole(1025), whole(3), whole(64)])],
+    "roll": [s(whole(1025), 1000), s(whole(33, 65), (5, -7), (0, 1))],
+    "gather": [
+        s(whole(1025), index(3000, size=1025)),
+        s(whole(33, 65), index(70, size=65), axis=1),
+    ],
+    "scatter": [
+        s(whole(1025), index(3000, size=1025), whole(3000)),
+        s(whole(33, 65), index(70, size=65), whole(33, 70), axis=1),
+    ],
+    "conv2d": [
+        s(whole(2, 17, 19, 16), whole(3, 3, 16, 33)),
+        s(whole(1, 33, 9, 8), whole(5, 2, 2, 8), groups=4, stride=2),
+        s(whole(1, 16, 16, 3), whole(1, 1, 3, 70), padding=1),
+    ],
+    "conv2d_transpose": [
+        s(whole(1, 9, 11, 16), whole(3, 3, 17, 16), stride=2, padding=1),
+    ],
+    "max_pool2d": [s(whole(2, 33, 35, 17), kernel_size=3, stride=2)],
+    "avg_pool2d": [s(whole(2, 33, 35, 17), kernel_size=3, padding=1)],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", LARGE)
+def test_large(name, layout):
+    for dtype in DTYPES:
+        if kind(dtype) not in TABLE[name].takes:
+            continue
+        for sample in LARGE[name]:
+            run(name, dtype, sample, layout)
+
+
+# What the samples leave out.
+
+
+def test_empty_matrices():
+    for dtype in ("float32", "float64"):
+        no_size, none = (nb.zeros(z, dtype=dtype) for z in ((0, 0), (0, 3, 3)))
+        one = np.ones(())
+        same(nb.linalg.det(no_size), one, dtype)
+        same(nb.linalg.slogdet(no_size)[0], one, dtype)
+        same(nb.linalg.slogdet(no_size)[1], 0 * one, dtype)
+        same(nb.linalg.matrix_rank(no_size), 0 * one, "int64")
+        same(nb.linalg.matrix_norm(no_size), 0 * one, dtype)
+        for f in ("inv", "cholesky", "pinv"):
+            g = getattr(nb.linalg, f)
+            same(g(no_size), np.zeros((0, 0)), dtype)
+            same(g(none), np.zeros((0, 3, 3)), dtype)
+        same(nb.linalg.eigvalsh(none), np.zeros((0, 3)), dtype)
+        same(nb.linalg.svdvals(no_size), np.zeros(0), dtype)
+        b = nb.zeros((0, 2), dtype=dtype)
+        same(nb.linalg.solve(no_size, b), np.zeros((0, 2)), dtype)
+        for shape in ((0, 3), (3, 0), (2, 0, 0), (0, 2, 3)):
+            x = nb.zeros(shape, dtype=dtype)
+            for f in ("qr", "svd"):
+                got = getattr(nb.linalg, f)(x)
+                want = getattr(np.linalg, f)(np.zeros(shape))
+                shapes = [y.numpy().shape for y in got]
+                assert shapes == [y.shape for y in want], (f, shape)
+
+
+def test_solve_with_a_vector():
+    m = np.array([[2.0, 1.0], [0.0, 4.0]])
+    x = nb.linalg.solve(nb.constant(m), nb.constant(np.array([4.0, 8.0])))
+    same(x, [1.0, 2.0], "float64")
+
+
+def test_negative_powers_of_matrices():
+    m = np.array([[[2.0, 1.0], [0.0, 4.0]], [[1.0, 0.0], [3.0, -1.0]]])
+    for n in (-1, -2, -5):
+        got = nb.linalg.matrix_power(nb.constant(m), n)
+        same(got, np.linalg.matrix_power(m, n), "float64", scale=32)
+
+
+def test_matrices_without_a_result_give_nan():
+    singular = nb.constant(np.ones((2, 2)))
+    assert not np.isfinite(nb.linalg.inv(singular).numpy()).any()
+    indefinite = nb.constant(-np.eye(2))
+    assert np.isnan(nb.linalg.cholesky(indefinite).numpy()).any()
+    same(nb.linalg.det(singular), 0.0, "float64")
+
+
+@pytest.mark.parametrize("dtype", oracle.INTEGERS)
+def test_random_range(dtype):
+    f = function("random_permutation")
+    got = f(nb.constant(KEY), nb.constant(7, dtype=dtype))
+    same(got, oracle.permutation(KEY, 7), "int64")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_indices_are_integers_of_any_dtype(dtype):
+    x = np.arange(12.0).reshape(4, 3)
+    i = np.array([0, 1, 1], np_dtype(dtype))
+    new = np.arange(9.0).reshape(3, 3)
+    wide = i.astype("int64")
+    calls = {
+        "gather": (nb.gather, (x, i), np.take(x, wide, 0)),
+        "scatter": (nb.scatter, (x, i, new), oracle.scatter(x, wide, new)),
+        "along": (nb.take_along_axis, (x, i[None], 0), x[wide, range(3)][None]),
+    }
+    for f, args, want in calls.values():
+        args = [nb.constant(v) if np.ndim(v) else v for v in args]
+        if dtype in oracle.INTEGERS:
+            same(f(*args), want, "float64")
+        else:
+            with pytest.raises(TypeError):
+                f(*args)
+    if dtype in oracle.INTEGERS:
+        got = nb.one_hot(nb.constant(i), 3)
+        same(got, oracle.one_hot(wide, 3), "float32")
+    else:
+        with pytest.raises(TypeError):
+            nb.one_hot(nb.constant(i), 3)
+
+
+def test_other_forms():
+    """Arguments of ops that have defaults the samples do not change."""
+    x = oracle.sample(oracle.generator("forms"), (3, 5), "float64")
+    y = nb.constant(x)
+    same(
+        nb.gelu(y, approximate="tanh"),
+        oracle.gelu(x, "tanh"),
+        "float64",
+        scale=1,
+    )
+    bad = np.array([math.nan, math.inf, -math.inf, 2.0])
+    got = nb.nan_to_num(nb.constant(bad), nan=1, posinf=5, neginf=-5)
+    same(got, [1.0, 5.0, -5.0, 2.0], "float64")
+    same(nb.clip(y, min=0), np.clip(x, 0, None), "float64")
+    same(nb.clip(y, max=1), np.clip(x, None, 1), "float64")
+    same(nb.sum(y, 1, dtype="float32"), x.sum(1), "float32", scale=8)
+    assert list(nb.minmax(y)) == ["min", "max"]
+
+
 def test_every_op_has_a_row():
     missing = sorted(set(_nabla.ops) - set(TABLE))
     assert not missing, (

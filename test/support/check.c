@@ -61,8 +61,8 @@ bool is(nb_tensor *x, int64_t n, const double *v)
 bool failed_with(nb_status code, const char *part)
 {
     bool so = nb_error_code() == code && strstr(nb_error_message(), part);
-    if (!so) printf("  the error is %d, %s\n", nb_error_code(),
-                    nb_error_message());
+    if (!so)
+        printf("  the error is %d, %s\n", nb_error_code(), nb_error_message());
     nb_error_clear();
     return so;
 }
@@ -81,9 +81,8 @@ static bool call(const task *t, nb_tensor *const *x, nb_tensor **y)
 /* Lanes of argument x: itself, and something near it or its indices turned. */
 static nb_tensor *lanes(nb_tensor *x, int at)
 {
-    nb_tensor *other =
-        is_float(x) ? nb_sub(nb_mul(x, nb_num(0.8)), nb_num(0.1))
-                    : nb_flip(x, -1, NULL);
+    nb_tensor *other = is_float(x) ? nb_sub(nb_mul(x, nb_num(0.8)), nb_num(0.1))
+                                   : nb_flip(x, -1, NULL);
     nb_tensor *all = nb_stack(LANES, (nb_tensor *[]){x, other}, at);
     return nb_realize(all) == NB_OK ? all : NULL;
 }
@@ -157,8 +156,8 @@ static bool slope(const task *g, nb_tensor *const *x, nb_tensor *const *u,
                         : x[i];
         if (!call(g, in, y)) return false;
         for (int k = 0; k < g->nout; k++) {
-            nb_tensor *t = nb_mul(nb_cast(y[k], NB_F64),
-                                  nb_num(weight[p] / (12 * h)));
+            nb_tensor *t =
+                nb_mul(nb_cast(y[k], NB_F64), nb_num(weight[p] / (12 * h)));
             dy[k] = p ? nb_add(dy[k], t) : t;
         }
         if (nb_realize_all(g->nout, dy) != NB_OK) return false;

@@ -40,12 +40,11 @@ bool failed_with(nb_status code, const char *part); /* and clears it */
 
 #define COUNT(...) (sizeof((double[]){__VA_ARGS__}) / sizeof(double))
 #define VEC(...)   vec(COUNT(__VA_ARGS__), (double[]){__VA_ARGS__})
-#define SAYS(sentence, tensor, ...)                                  \
-    expect(is(tensor, COUNT(__VA_ARGS__), (double[]){__VA_ARGS__}), \
-           sentence)
-#define FAILS(sentence, call, code, part)                \
-    do {                                                 \
-        bool refused = !(call);                          \
+#define SAYS(sentence, tensor, ...) \
+    expect(is(tensor, COUNT(__VA_ARGS__), (double[]){__VA_ARGS__}), sentence)
+#define FAILS(sentence, call, code, part)                     \
+    do {                                                      \
+        bool refused = !(call);                               \
         expect(failed_with(code, part) && refused, sentence); \
     } while (0)
 

@@ -1,10 +1,11 @@
 /* contract.c - products summed over shared axes, as matrix products.
  *
  * Every axis of the nest belongs to one of: m (first operand and result), n
- * (second and result), k (both operands, summed), batch (all three).  The
- * longest axis of each of m, n, k makes the matrices, the others are looped
- * over.  Anything else (integers, an axis of one operand alone that is summed)
- * is left to the general loop. */
+ * (second and result), k (both operands, summed), batch (all three).  Where one
+ * axis each makes m, n and k, the operands are multiplied where they lie; where
+ * several do, they are first copied so that each kind is one run.  Anything else
+ * (integers, an axis of one operand alone that is summed) is left to the general
+ * loop. */
 #include "lower/loop.h"
 
 #include "backend/ref/ref.h"
@@ -13,90 +14,143 @@
 
 #include <string.h>
 
-typedef struct product {
-    int64_t n[3], a[3], b[3], c[3]; /* sizes and strides of m, n, k */
-} product;
+enum { M, N, K, BATCH, NKINDS };
 
-enum { M, N, K };
+/* The axes of the nest by kind, outermost first. */
+typedef struct axes {
+    int n[NKINDS], at[NKINDS][NB_MAX_DIMS];
+} axes;
 
-static int role(const nb_loop *l, int axis)
+static bool classify(const nb_loop *l, axes *x)
 {
-    bool a = l->stride[0][axis], b = l->stride[1][axis];
-    if (l->reduced[axis]) return a && b ? K : -1;
-    return a && !b ? M : b && !a ? N : -2;
-}
-
-/* Picks the axes of the matrices; false if some axis fits no role. */
-static bool classify(const nb_loop *l, int pick[3])
-{
-    pick[M] = pick[N] = pick[K] = -1;
-    for (int i = l->naxes - 1; i >= 0; i--) {
-        int r = role(l, i);
-        if (r == -1) return false;
-        if (r < 0) continue;
-        bool better = pick[r] < 0 || l->size[i] > l->size[pick[r]];
-        /* the result wants a unit stride in n or in m */
-        if (r != K && pick[r] >= 0 && l->stride[2][pick[r]] == 1)
-            better = false;
-        if (better) pick[r] = i;
+    *x = (axes){0};
+    for (int i = 0; i < l->naxes; i++) {
+        bool a = l->stride[0][i], b = l->stride[1][i];
+        int kind = l->reduced[i] ? K : a && b ? BATCH : b ? N : M;
+        if (l->reduced[i] && !(a && b)) return false;
+        x->at[kind][x->n[kind]++] = i;
     }
-    int m = pick[M], n = pick[N];
-    bool unit = n < 0 || m < 0 || l->stride[2][n] == 1 || l->stride[2][m] == 1;
-    return unit;
-}
-
-static void matrices(const nb_loop *l, const int pick[3], product *p)
-{
-    for (int r = 0; r < 3; r++) {
-        int i = pick[r];
-        p->n[r] = i < 0 ? 1 : l->size[i];
-        p->a[r] = i < 0 ? 0 : l->stride[0][i];
-        p->b[r] = i < 0 ? 0 : l->stride[1][i];
-        p->c[r] = i < 0 ? 0 : l->stride[2][i];
-    }
-}
-
-/* C = A B, or C' = B' A' if that is how the result is stored. */
-static bool multiply(nb_dtype d, const product *p, const char *a,
-                     const char *b, char *c)
-{
-    bool rows = p->n[N] == 1 || p->c[N] == 1;
-    if (rows)
-        return nb_gemm(d, p->n[M], p->n[N], p->n[K], a, p->a[M], p->a[K], b,
-                       p->b[K], p->b[N], c, p->c[M]);
-    return nb_gemm(d, p->n[N], p->n[M], p->n[K], b, p->b[N], p->b[K], a,
-                   p->a[K], p->a[M], c, p->c[N]);
-}
-
-/* Summed axes beyond the one of the matrices would need adding up; they are
- * rare after merging, and left to the general loop. */
-static bool one_k(const nb_loop *l, const int pick[3])
-{
-    for (int i = 0; i < l->naxes; i++)
-        if (l->reduced[i] && i != pick[K]) return false;
     return true;
 }
 
-static bool run(const nb_loop *l, const int pick[3], nb_dtype d,
-                const char *a, const char *b, char *c)
+static int64_t extent(const nb_loop *l, const axes *x, int kind)
 {
-    product p;
+    int64_t n = 1;
+    for (int i = 0; i < x->n[kind]; i++)
+        n *= l->size[x->at[kind][i]];
+    return n;
+}
+
+/* In place: one axis a kind at most, and rows or columns of the result without
+ * gaps. */
+static bool in_place(const nb_loop *l, const axes *x)
+{
+    int m = x->n[M] ? x->at[M][0] : -1, n = x->n[N] ? x->at[N][0] : -1;
+    return x->n[M] <= 1 && x->n[N] <= 1 && x->n[K] <= 1 &&
+           (m < 0 || n < 0 || l->stride[2][m] == 1 || l->stride[2][n] == 1);
+}
+
+static int64_t stride_of(const nb_loop *l, const axes *x, int t, int kind)
+{
+    return x->n[kind] ? l->stride[t][x->at[kind][0]] : 0;
+}
+
+/* C = A B, or C' = B' A' if that is how the result is stored. */
+static bool multiply(nb_dtype d, const nb_loop *l, const axes *x,
+                     const char *a, const char *b, char *c)
+{
+    int64_t m = extent(l, x, M), n = extent(l, x, N), k = extent(l, x, K);
+    int64_t am = stride_of(l, x, 0, M), ak = stride_of(l, x, 0, K);
+    int64_t bk = stride_of(l, x, 1, K), bn = stride_of(l, x, 1, N);
+    int64_t cm = stride_of(l, x, 2, M), cn = stride_of(l, x, 2, N);
+    if (n == 1 || cn == 1)
+        return nb_gemm(d, m, n, k, a, am, ak, b, bk, bn, c, cm);
+    return nb_gemm(d, n, m, k, b, bn, bk, a, ak, am, c, cn);
+}
+
+/* The offsets of one batch point in bytes; false past the last. */
+static bool next_batch(const nb_loop *l, const axes *x, int64_t *at)
+{
+    int i = x->n[BATCH] - 1;
+    while (i >= 0 && ++at[i] == l->size[x->at[BATCH][i]])
+        at[i--] = 0;
+    return i >= 0;
+}
+
+static int64_t batch_offset(const nb_loop *l, const axes *x, int t,
+                            const int64_t *at)
+{
+    int64_t o = 0;
+    for (int i = 0; i < x->n[BATCH]; i++)
+        o += at[i] * l->stride[t][x->at[BATCH][i]];
+    return o;
+}
+
+static bool run_in_place(const nb_loop *l, const axes *x, nb_dtype d,
+                         const char *a, const char *b, char *c)
+{
+    int64_t at[NB_MAX_DIMS] = {0}, item = (int64_t)nb_dtype_size(d);
+    do {
+        if (!multiply(d, l, x, a + item * batch_offset(l, x, 0, at),
+                      b + item * batch_offset(l, x, 1, at),
+                      c + item * batch_offset(l, x, 2, at)))
+            return false;
+    } while (next_batch(l, x, at));
+    return true;
+}
+
+/* Copies between operand t and a packed array whose axes are those of the two
+ * kinds in turn; `out` says which way. */
+static void copy_block(const nb_loop *l, const axes *x, nb_dtype d, int t,
+                       int first, int second, char *operand, char *packed,
+                       bool out)
+{
     int axis[NB_MAX_DIMS], n = 0;
     int64_t at[NB_MAX_DIMS] = {0}, item = (int64_t)nb_dtype_size(d);
-    matrices(l, pick, &p);
-    for (int i = 0; i < l->naxes; i++)
-        if (i != pick[M] && i != pick[N] && i != pick[K]) axis[n++] = i;
+    for (int i = 0; i < x->n[first]; i++)
+        axis[n++] = x->at[first][i];
+    for (int i = 0; i < x->n[second]; i++)
+        axis[n++] = x->at[second][i];
+    int64_t row = n ? l->size[axis[n - 1]] : 1;
+    int64_t step = n ? l->stride[t][axis[n - 1]] : 1;
     for (;;) {
-        int64_t o[3] = {0, 0, 0};
-        for (int i = 0; i < n; i++)
-            for (int t = 0; t < 3; t++)
-                o[t] += at[i] * l->stride[t][axis[i]] * item;
-        if (!multiply(d, &p, a + o[0], b + o[1], c + o[2])) return false;
-        int i = n - 1;
+        int64_t o = 0;
+        for (int i = 0; i < n - 1; i++)
+            o += at[i] * l->stride[t][axis[i]];
+        char *there = operand + o * item;
+        if (out)
+            nb_convert(there, d, step, packed, d, 1, row);
+        else
+            nb_convert(packed, d, 1, there, d, step, row);
+        packed += row * item;
+        int i = n - 2;
         while (i >= 0 && ++at[i] == l->size[axis[i]])
             at[i--] = 0;
-        if (i < 0) return true;
+        if (i < 0) return;
     }
+}
+
+static bool run_packed(const nb_loop *l, const axes *x, nb_dtype d, char *a,
+                       char *b, char *c)
+{
+    int64_t m = extent(l, x, M), n = extent(l, x, N), k = extent(l, x, K);
+    int64_t at[NB_MAX_DIMS] = {0}, item = (int64_t)nb_dtype_size(d);
+    char *room = nb_alloc((size_t)((m * k + k * n + m * n) * item));
+    char *pa = room, *pb = pa + m * k * item, *pc = pb + k * n * item;
+    bool ok = room;
+    while (ok) {
+        copy_block(l, x, d, 0, M, K, a + item * batch_offset(l, x, 0, at), pa,
+                   false);
+        copy_block(l, x, d, 1, K, N, b + item * batch_offset(l, x, 1, at), pb,
+                   false);
+        ok = nb_gemm(d, m, n, k, pa, k, 1, pb, n, 1, pc, n);
+        if (ok)
+            copy_block(l, x, d, 2, M, N, c + item * batch_offset(l, x, 2, at),
+                       pc, true);
+        if (!next_batch(l, x, at)) break;
+    }
+    nb_free(room);
+    return ok;
 }
 
 /* 16-bit floats multiply in float32: a packed copy of an operand. */
@@ -144,12 +198,14 @@ static bool half_product(const nb_call *c, nb_tensor *y, char *to, bool *done)
 bool nb_ref_contract(const nb_call *c, nb_tensor *y, char *to, bool *done)
 {
     nb_loop l;
-    int pick[3];
+    axes x;
     nb_dtype d = (nb_dtype)y->dtype;
     if (!nb_dtype_is_float(d) || c->op->reduce != NB_SUM) return true;
     if (d == NB_F16 || d == NB_BF16) return half_product(c, y, to, done);
     if (!nb_loop_build(&l, c, y)) return false;
-    if (l.empty || !classify(&l, pick) || !one_k(&l, pick)) return true;
+    if (l.empty || !classify(&l, &x)) return true;
     *done = true;
-    return run(&l, pick, d, c->in[0]->data, c->in[1]->data, to);
+    return in_place(&l, &x)
+               ? run_in_place(&l, &x, d, c->in[0]->data, c->in[1]->data, to)
+               : run_packed(&l, &x, d, c->in[0]->data, c->in[1]->data, to);
 }
