@@ -119,8 +119,12 @@ static bool transposed(const custom *u, linear_map *map, nb_tensor *const *x,
     nb_tape *tape = NULL;
     int real = 0;
     bool ok = zero && fresh && to && ct;
-    for (int i = 0; ok && i < n; i++)
-        ok = (zero[i] = nb_fill_like(like[i], 0));
+    for (int i = 0; ok && i < n; i++) {
+        zero[i] = nb_fill_like(like[i], 0);
+        for (int l = 0; l < like[i]->nlanes; l++)
+            zero[i] = nb_spread(zero[i], nb_tensor_lane(like[i])[l]);
+        ok = zero[i];
+    }
     ok = ok && (tape = nb_tape_open(n, zero, fresh)) &&
          map(u, x, fresh, to);
     for (int k = 0; ok && k < m; k++)
