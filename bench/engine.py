@@ -86,8 +86,9 @@ def large() -> None:
 def main() -> None:
     ours, theirs = import_ms("nabla"), import_ms("numpy")
     line("import", ours, theirs, "ms", f"at most {theirs / 3 + 30:.0f} ms")
+    code = "import nabla, sys; print('numpy' in sys.modules)"
     loaded = subprocess.run(
-        [sys.executable, "-c", "import nabla, sys; print('numpy' in sys.modules)"],
+        [sys.executable, "-c", code],
         check=True,
         capture_output=True,
         text=True,

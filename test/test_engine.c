@@ -4,9 +4,9 @@
 #include "core/tensor.h"
 #include "nabla/nabla.h"
 
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 
 #include <cmocka.h>
 #include <math.h>
@@ -184,13 +184,12 @@ static void dtypes_combine_as_tabled(void **state)
 {
     static const struct {
         nb_dtype a, b, both;
-    } table[] = {
-        {NB_BOOL, NB_I8, NB_I8},  {NB_I8, NB_I32, NB_I32},
-        {NB_U8, NB_U16, NB_U16},  {NB_U8, NB_I8, NB_I16},
-        {NB_U16, NB_I32, NB_I32}, {NB_U32, NB_I8, NB_I64},
-        {NB_I64, NB_F16, NB_F16}, {NB_F16, NB_BF16, NB_F32},
-        {NB_F32, NB_F64, NB_F64}, {NB_U64, NB_F32, NB_F32},
-        {NB_BOOL, NB_U64, NB_U64}};
+    } table[] = {{NB_BOOL, NB_I8, NB_I8},  {NB_I8, NB_I32, NB_I32},
+                 {NB_U8, NB_U16, NB_U16},  {NB_U8, NB_I8, NB_I16},
+                 {NB_U16, NB_I32, NB_I32}, {NB_U32, NB_I8, NB_I64},
+                 {NB_I64, NB_F16, NB_F16}, {NB_F16, NB_BF16, NB_F32},
+                 {NB_F32, NB_F64, NB_F64}, {NB_U64, NB_F32, NB_F32},
+                 {NB_BOOL, NB_U64, NB_U64}};
     (void)state;
     for (size_t k = 0; k < sizeof table / sizeof table[0]; k++) {
         assert_int_equal(nb_dtype_promote(table[k].a, table[k].b),
@@ -231,8 +230,8 @@ static void borrowed_memory_is_released_once(void **state)
     (void)state;
     releases = 0;
     nb_scope_open();
-    nb_tensor *x = nb_borrow(NB_F32, 2, (int64_t[]){2, 2}, (int64_t[]){1, 2},
-                             v, release, &releases);
+    nb_tensor *x = nb_borrow(NB_F32, 2, (int64_t[]){2, 2}, (int64_t[]){1, 2}, v,
+                             release, &releases);
     nb_tensor *row = nb_keep(nb_reduce_sum(x, 1, (int64_t[]){1}, false));
     nb_realize(row);
     nb_scope_close(0, NULL);
@@ -319,8 +318,8 @@ static void the_block_cache_gives_memory_back(void **state)
     (void)state;
     size_t before = nb_memory_in_use();
     nb_scope_open();
-    nb_realize(nb_exp(nb_broadcast_to(nb_scalar_float(0, NB_F32), 1,
-                                      (int64_t[]){1 << 20})));
+    nb_realize(nb_exp(
+        nb_broadcast_to(nb_scalar_float(0, NB_F32), 1, (int64_t[]){1 << 20})));
     assert_true(nb_memory_in_use() >= before + (4 << 20));
     nb_scope_close(0, NULL);
     assert_true(nb_memory_in_use() == before);

@@ -5,9 +5,9 @@
 #include "nabla/nabla.h"
 #include "transform/derive.h"
 
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 
 #include <cmocka.h>
 #include <stdio.h>
@@ -62,8 +62,8 @@ static bool gradient(void)
     nb_tensor *x = matrix(3, 4), *fresh, *ct, *cx = NULL;
     uint64_t bit = nb_walk_begin(1, &x, &fresh);
     if (!bit) return false;
-    nb_tensor *y = nb_reduce_sum(nb_mul(fresh, nb_sigmoid(fresh)), -1, NULL,
-                                 false);
+    nb_tensor *y =
+        nb_reduce_sum(nb_mul(fresh, nb_sigmoid(fresh)), -1, NULL, false);
     ct = nb_scalar_float(1, NB_F32);
     bool ok = y && ct && nb_walk_pull(bit, 1, &fresh, 1, &y, &ct, &cx);
     nb_walk_end(bit);

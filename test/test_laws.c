@@ -31,8 +31,8 @@ static bool expect(bool ok, const nb_op *op, const char *says)
 static bool well_formed(const nb_op *op)
 {
     bool partial = op->kind == NB_POINTWISE, jvp = op->kind == NB_RULE;
-    bool transpose = op->kind == NB_LINEAR || op->kind == NB_MULTILINEAR ||
-                     op->linear;
+    bool transpose =
+        op->kind == NB_LINEAR || op->kind == NB_MULTILINEAR || op->linear;
     int works = !!op->body + !!op->scalar + !!op->kernel + !!op->compose;
     return op->kind && op->doc && op->doc[strlen(op->doc) - 1] == '.' &&
            op->example && (works == 1 || op->view || op->dim_of) &&
@@ -102,8 +102,8 @@ static bool difference(const sample *s, nb_tensor *const *u, int k,
             x[i] = u[i] ? nb_add(s->in[i], nb_mul(u[i], nb_num(at[p] * h)))
                         : s->in[i];
         if (sample_call(s, x, y) <= k) return false;
-        nb_tensor *t = nb_mul(nb_cast(y[k], NB_F64),
-                              nb_num(weight[p] / (12 * h)));
+        nb_tensor *t =
+            nb_mul(nb_cast(y[k], NB_F64), nb_num(weight[p] / (12 * h)));
         sum = sum ? nb_add(sum, t) : t;
     }
     *rise = sum;
@@ -176,8 +176,7 @@ static bool vjp_moves_as_its_differences(nb_op *op)
         nb_tensor *rise = NULL;
         if (!u[i]) continue;
         for (int p = 0; p < 4; p++) {
-            nb_tensor *t =
-                nb_mul(ahead[p].cx[i], nb_num(weight[p] / (12 * h)));
+            nb_tensor *t = nb_mul(ahead[p].cx[i], nb_num(weight[p] / (12 * h)));
             rise = rise ? nb_add(rise, t) : t;
         }
         nb_tensor *got = uy[i] ? uy[i] : nb_fill_like(s.in[i], 0);
@@ -329,8 +328,8 @@ static bool a_mapped_vjp_is_a_loop(nb_op *op)
             ok = derive(&s, in, NULL, ct, &one);
             for (int j = 0; ok && j < s.nin; j++)
                 if (sample_smooth(&s, j))
-                    ok = near(lane_of(nb_show(d.cx[j], 0, lane), b),
-                              one.cx[j], 1e-10);
+                    ok = near(lane_of(nb_show(d.cx[j], 0, lane), b), one.cx[j],
+                              1e-10);
         }
         if (!ok) return false;
     }

@@ -3,9 +3,9 @@
 #include "core/tensor.h"
 #include "nabla/nabla.h"
 
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 
 #include <cmocka.h>
 #include <pthread.h>

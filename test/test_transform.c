@@ -26,6 +26,14 @@ static nb_tensor *call2(nb_func *f, nb_tensor *x, nb_tensor *y)
     return nb_func_call1(f, 2, (nb_tensor *[]){x, y});
 }
 
+/* No vmap and no differentiation is open. */
+static bool all_closed(void)
+{
+    int lanes;
+    nb_lanes_open(&lanes);
+    return !lanes && !nb_traces_open();
+}
+
 static nb_tensor *total(nb_tensor *x)
 {
     return nb_reduce_sum(x, -1, NULL, false);
@@ -101,6 +109,73 @@ static nb_tensor *climb(nb_tensor *x)
 }
 FN(ladder, climb(x[0]))
 
+/* Ops of several results: q and r of a matrix, and its largest elements. */
+static nb_status factors(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                         nb_tensor **y)
+{
+    nb_tensor *qr[2] = {0}, *top[2] = {0};
+    nb_tensor *a = nb_add(nb_outer(x[0], x[0]), nb_eye(2, 2, 0, NB_F64));
+    (void)ctx, (void)nx;
+    if (nb_qr(a, "reduced", qr) == NB_OK) y[0] = nb_mul(qr[0], qr[1]);
+    if (nb_topk(nb_flatten(a, 0, -1), 2, 0, true, top) == NB_OK)
+        y[1] = nb_sin(top[0]);
+    return *ny = 2, NB_OK;
+}
+
+/* Lanes that hand on what they have, and know the largest and their number. */
+static const int64_t ring[][2] = {{0, 1}, {1, 2}, {2, 0}};
+static nb_tensor *hand_on(nb_tensor *x)
+{
+    nb_tensor *left = nb_lane_permute(nb_sin(x), "i", 3, ring);
+    nb_tensor *place = nb_cast(nb_lane_index("i"), NB_F64);
+    return nb_add(nb_mul(x, left), nb_mul(place, nb_lane_max(x, "i")));
+}
+FN(neighbour, hand_on(nb_mul(c[0], x[0])))
+FN(neighbours, call(named(nb_func_new(neighbour, (void *)x), "i"), c[0]))
+
+/* Loops and branches, closing over the argument. */
+static nb_status step(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                      nb_tensor **y)
+{
+    nb_tensor *const *c = ctx;
+    (void)nx;
+    y[0] = nb_tanh(nb_add(nb_mul(x[0], c[0]), x[1]));
+    y[1] = nb_mul(y[0], x[0]);
+    return *ny = 2, NB_OK;
+}
+
+static nb_tensor *roll(nb_tensor *const *x)
+{
+    nb_tensor *start = total(x[0]), *closed = total(nb_square(x[1])), *y[2];
+    nb_func *f = nb_func_new(step, &closed);
+    int n = 2;
+    bool ok = nb_scan(f, 1, &start, 1, x + 1, 0, false, &n, y) == NB_OK;
+    return ok ? nb_mul(y[1], y[0]) : NULL;
+}
+FN(rolled, roll(x))
+FN(yes, nb_sin(nb_mul(x[0], c[0])))
+FN(no, nb_exp(nb_mul(x[0], c[0])))
+
+static nb_tensor *choose(nb_tensor *const *x)
+{
+    nb_func *a = nb_func_new(yes, (void *)x), *b = nb_func_new(no, (void *)x);
+    nb_tensor *much = nb_greater(total(x[0]), nb_num(1)), *y;
+    int n = 1;
+    return nb_cond(much, a, b, 1, x, &n, &y) == NB_OK ? y : NULL;
+}
+FN(chosen, choose(x))
+FN(few, nb_less(total(x[0]), nb_num(6)))
+FN(more, nb_mul(x[0], nb_add(nb_num(1), nb_square(c[0]))))
+
+static nb_tensor *grow(nb_tensor *const *x)
+{
+    nb_func *test = nb_func_new(few, NULL);
+    nb_func *body = nb_func_new(more, (void *)x);
+    nb_tensor *y;
+    return nb_while(test, body, 1, x, &y) == NB_OK ? y : NULL;
+}
+FN(grown, grow(x))
+
 /* Extends the word by each letter, checks it, and goes on. */
 static void extend(const task *g, const char *word, int letters)
 {
@@ -124,11 +199,20 @@ static void compositions(void)
         nb_body *body;
         int nin, nout;
     } all[] = {
-        {"wave", wave, 1, 1},       {"blend", blend, 2, 1},
-        {"attend", attend, 2, 1},   {"two results", two_results, 2, 2},
-        {"nested", nested, 1, 1},   {"talking", talking, 1, 1},
-        {"layer", layer, 2, 1},     {"ladder", ladder, 1, 1},
+        {"wave", wave, 1, 1},
+        {"blend", blend, 2, 1},
+        {"attend", attend, 2, 1},
+        {"two results", two_results, 2, 2},
+        {"nested", nested, 1, 1},
+        {"talking", talking, 1, 1},
+        {"layer", layer, 2, 1},
+        {"ladder", ladder, 1, 1},
         {"sharing", sharing, 1, 1},
+        {"factors", factors, 1, 2},
+        {"neighbours", neighbours, 1, 1},
+        {"scan", rolled, 2, 1},
+        {"cond", chosen, 1, 1},
+        {"while", grown, 1, 1},
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         nb_scope_open();
@@ -537,7 +621,6 @@ static void talking_lanes(void)
          call(named(nb_func_new(same_name, NULL), "i"), m), 3, 6, 21, 28);
 }
 
-static const int64_t ring[][2] = {{0, 1}, {1, 2}, {2, 0}};
 static const int64_t shift[][2] = {{0, 1}, {1, 2}};
 static const int64_t fan[][2] = {{0, 1}, {0, 2}};
 static const int64_t clash[][2] = {{0, 1}, {2, 1}};
@@ -572,14 +655,75 @@ static void permutations(void)
           "no vmap is open");
 }
 
-/* Sentences: failures */
+/* Sentences: functions */
 
-static bool all_closed(void)
+static nb_status twice(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                       nb_tensor **y)
 {
-    int lanes;
-    nb_lanes_open(&lanes);
-    return !lanes && !nb_traces_open();
+    (void)ctx, (void)nx;
+    y[0] = y[1] = nb_square(x[0]);
+    return *ny = 2, NB_OK;
 }
+
+static void functions(void)
+{
+    nb_tensor *x = num(3), *half = nb_scalar_float(3, NB_F16), *y[3];
+    int n = 3;
+    nb_func *f = nb_func_new(square, NULL), *mul = nb_func_new(product, NULL);
+    SAYS("one tensor in two places is two arguments", call2(grad(mul), x, x),
+         3);
+    nb_tensor *in[] = {x, num(1), num(10)};
+    expect(nb_func_call(nb_vjp(nb_func_new(twice, NULL), 1), 3, in, &n, y) ==
+               NB_OK,
+           "one node may be two results");
+    SAYS("and takes both cotangents", y[2], 66);
+    n = 3;
+    nb_func_call(nb_vjp(f, 1), 2, (nb_tensor *[]){half, num(1)}, &n, y);
+    SAYS("a gradient", y[1], 6);
+    expect(nb_dtype_of(y[1]) == NB_F16, "has the dtype of the argument");
+    nb_func *high = nb_func_new(wave, NULL);
+    for (int i = 0; i < 8; i++)
+        high = grad(high);
+    SAYS("the eighth derivative of x sin x is x sin x - 8 cos x",
+         call(high, num(0)), -8);
+    nb_scope_open();
+    nb_func *kept = nb_func_keep(grad(nb_func_new(square, NULL)));
+    nb_scope_close(0, NULL);
+    SAYS("a function that is kept keeps what it is made of", call(kept, x), 6);
+    nb_func_drop(kept);
+}
+
+/* A body of as many vmaps as *ctx says. */
+static nb_status deep(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                      nb_tensor **y)
+{
+    int *levels = ctx;
+    (void)nx;
+    *ny = 1;
+    y[0] = (*levels)-- > 0 ? call(nb_vmap(nb_func_new(deep, levels), NULL),
+                                  nb_unsqueeze(x[0], 0))
+                           : nb_sin(x[0]);
+    return NB_OK;
+}
+
+static void depths(void)
+{
+    int levels = 16;
+    nb_tensor *x = num(0);
+    SAYS("sixteen vmaps in each other",
+         call(grad(nb_func_new(deep, &levels)), x), 1);
+    levels = 17;
+    FAILS("and not seventeen", call(nb_func_new(deep, &levels), x), NB_EVALUE,
+          "more than 16 hidden axes on one tensor");
+    int64_t ones[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+    FAILS(
+        "nor a jacobian of rank eighteen",
+        call(nb_jacrev(nb_func_new(square, NULL), 0), nb_ones(9, ones, NB_F64)),
+        NB_EVALUE, "jacobian: rank 18 is above 16");
+    expect(all_closed(), "failing depths are closed");
+}
+
+/* Sentences: failures */
 
 static void misuse_of_vmap(void)
 {
@@ -753,6 +897,13 @@ static void backward_through_more(void)
 
 /* Sentences: the pieces */
 
+static nb_status pulling(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                         nb_tensor **y)
+{
+    (void)nx;
+    return *ny = 1, nb_tape_pull(ctx, x, y);
+}
+
 static void tapes(void)
 {
     nb_tensor *x = VEC(1, 2), *in, *y, *cx, *uy, *ct = VEC(1, 10);
@@ -774,14 +925,26 @@ static void tapes(void)
     expect(nb_tape_pull(t, &zero, &cx) == NB_OK && !cx &&
                nb_tape_push(t, &zero, &uy) == NB_OK && !uy,
            "zero in gives zero out");
+    nb_func *rows = nb_func_new(pulling, t);
+    SAYS("also inside a differentiation", call(nb_jacrev(rows, 0), x), 3, 0, 0,
+         12);
+    SAYS("and inside a vmap",
+         call(nb_vmap(rows, NULL), nb_eye(2, 2, 0, NB_F64)), 3, 0, 0, 12);
     nb_tape_drop(t);
     nb_scope_close(0, NULL);
     expect(nb_stats_get().nodes_live == before, "a dropped tape holds nothing");
     nb_scope_open();
     t = nb_tape_open(1, &x, &in);
     nb_tape_drop(t);
-    nb_scope_close(0, NULL);
     expect(all_closed(), "a tape may be dropped while it is open");
+    t = nb_tape_open(1, &x, &in);
+    y = nb_square(in);
+    nb_realize(y);
+    nb_tape_close(t, 1, &y);
+    expect(!nb_is_leaf(y), "what is on tape remembers how it was made");
+    nb_tape_drop(t);
+    expect(nb_is_leaf(y), "and forgets it with the tape");
+    nb_scope_close(0, NULL);
 }
 
 static void lanes_by_hand(void)
@@ -1048,6 +1211,8 @@ int main(void)
         shared_results,
         talking_lanes,
         permutations,
+        functions,
+        depths,
         misuse_of_vmap,
         misuse_of_derivatives,
         bodies_that_fail,

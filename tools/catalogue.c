@@ -12,7 +12,8 @@ static const char *missing(const nb_op *op)
     int works = !!op->body + !!op->scalar + !!op->kernel + !!op->compose;
     size_t n = op->doc ? strlen(op->doc) : 0;
     if (!op->name) return "a name";
-    if (n == 0 || op->doc[n - 1] != '.') return "a doc that ends in a full stop";
+    if (n == 0 || op->doc[n - 1] != '.')
+        return "a doc that ends in a full stop";
     if (!op->example || !strstr(op->example, " = ")) return "an example";
     if (!op->sig && !op->sign && !op->compose) return "a signature";
     if (works > 1) return "one way to do its work, it has several";
@@ -22,7 +23,7 @@ static const char *missing(const nb_op *op)
     case NB_LINEAR:
     case NB_MULTILINEAR: return op->transpose ? NULL : "a transpose";
     case NB_RULE:
-        return !op->jvp                      ? "a jvp"
+        return !op->jvp                       ? "a jvp"
                : op->linear && !op->transpose ? "a transpose"
                                               : NULL;
     case NB_CONSTANT: return NULL;

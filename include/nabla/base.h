@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 #if defined(__GNUC__)
-#define NB_API __attribute__((visibility("default")))
+#define NB_API                 __attribute__((visibility("default")))
 #define NB_PRINTF(text, first) __attribute__((format(printf, text, first)))
 #else
 #define NB_API

@@ -30,24 +30,23 @@
 extern "C" {
 #endif
 
-#define NB_FORM_UNARY(name)  NB_API nb_tensor *nb_##name(nb_tensor *x);
+#define NB_FORM_UNARY(name) NB_API nb_tensor *nb_##name(nb_tensor *x);
 #define NB_FORM_BINARY(name) \
     NB_API nb_tensor *nb_##name(nb_tensor *x, nb_tensor *y);
-#define NB_FORM_REDUCE(name)                                                   \
-    NB_API nb_tensor *nb_##name(nb_tensor *x, int n, const int64_t *axes,      \
+#define NB_FORM_REDUCE(name)                                              \
+    NB_API nb_tensor *nb_##name(nb_tensor *x, int n, const int64_t *axes, \
                                 bool keepdims);
 #define NB_FORM_ARG(name) \
     NB_API nb_tensor *nb_##name(nb_tensor *x, int64_t axis, bool keepdims);
 #define NB_FORM_AXIS(name) \
     NB_API nb_tensor *nb_##name(nb_tensor *x, int64_t axis);
-#define NB_FORM_SCAN(name)                                                   \
-    NB_API nb_tensor *nb_##name(nb_tensor *x, int64_t axis, bool exclusive,  \
+#define NB_FORM_SCAN(name)                                                  \
+    NB_API nb_tensor *nb_##name(nb_tensor *x, int64_t axis, bool exclusive, \
                                 bool reverse);
 #define NB_FORM_SORT(name)                                                   \
     NB_API nb_tensor *nb_##name(nb_tensor *x, int64_t axis, bool descending, \
                                 bool stable);
-#define NB_FORM_DIAG(name) \
-    NB_API nb_tensor *nb_##name(nb_tensor *x, int64_t k);
+#define NB_FORM_DIAG(name) NB_API nb_tensor *nb_##name(nb_tensor *x, int64_t k);
 #define NB_FORM_OWN(name)
 #define NB_FORM_RULE(name)
 #define OP(name, form) NB_FORM_##form(name)

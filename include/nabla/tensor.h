@@ -64,8 +64,9 @@ NB_API nb_dtype nb_dtype_common(int n, nb_tensor *const *x);
 
 NB_API int nb_rank(const nb_tensor *x);
 NB_API nb_dtype nb_dtype_of(const nb_tensor *x);
-NB_API int64_t nb_size(const nb_tensor *x, int axis); /* negative from the end */
-NB_API int64_t nb_elements(const nb_tensor *x);       /* visible ones */
+NB_API int64_t nb_size(const nb_tensor *x,
+                       int axis);               /* negative from the end */
+NB_API int64_t nb_elements(const nb_tensor *x); /* visible ones */
 NB_API void nb_sizes(const nb_tensor *x, int64_t *sizes); /* rank of them */
 
 /* Hidden axes, outermost vmap first: how many, and their sizes. */

@@ -40,7 +40,7 @@ NB_API void nb_func_drop(nb_func *f);
 
 /* Calls f; *ny as in a body.  What f recorded and did not return goes. */
 NB_API nb_status nb_func_call(nb_func *f, int nx, nb_tensor *const *x, int *ny,
-                         nb_tensor **y);
+                              nb_tensor **y);
 
 /* The first result of f, NULL on failure. */
 NB_API nb_tensor *nb_func_call1(nb_func *f, int nx, nb_tensor *const *x);
@@ -82,10 +82,10 @@ NB_API nb_func *nb_checkpoint(nb_func *f);
  * is the same for all; a result that is not must not depend on the lane. */
 #define NB_UNMAPPED INT32_MIN
 typedef struct nb_vmap_options {
-    int nin, nout;        /* entries; 0: all 0 */
-    const int *in_axes;   /* NB_UNMAPPED: not mapped */
+    int nin, nout;      /* entries; 0: all 0 */
+    const int *in_axes; /* NB_UNMAPPED: not mapped */
     const int *out_axes;
-    int64_t axis_size;    /* 0: what the arguments say */
+    int64_t axis_size;     /* 0: what the arguments say */
     const char *axis_name; /* for collectives over the lanes, or NULL */
 } nb_vmap_options;
 NB_API nb_func *nb_vmap(nb_func *f, const nb_vmap_options *options);
@@ -108,8 +108,7 @@ typedef struct nb_tape nb_tape;
 NB_API nb_tape *nb_tape_open(int nx, nb_tensor *const *x, nb_tensor **fresh);
 NB_API nb_status nb_tape_close(nb_tape *t, int ny, nb_tensor *const *y);
 NB_API nb_status nb_tape_push(nb_tape *t, nb_tensor *const *u, nb_tensor **uy);
-NB_API nb_status nb_tape_pull(nb_tape *t, nb_tensor *const *ct,
-                              nb_tensor **cx);
+NB_API nb_status nb_tape_pull(nb_tape *t, nb_tensor *const *ct, nb_tensor **cx);
 NB_API void nb_tape_drop(nb_tape *t);
 
 /* A vmap by hand: open it, hide axes of arguments, call, close, show results.

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { MAX_ARGS = 12, MAX_TENSORS = 1024, MAX_RESULTS = 4096 };
+enum { MAX_ARGS = 12, MAX_PARTS = 1 << 24 };
 
 typedef struct function {
     nb_op *op;
@@ -40,9 +40,9 @@ static bool bind_tensors(const function *f, PyObject *o, bound *b)
         return false;
     }
     Py_ssize_t n = PySequence_Size(o);
-    if (n > MAX_TENSORS) {
+    if (n > MAX_PARTS) {
         PyErr_Format(PyExc_ValueError, "%s: %zd tensors, at most %d",
-                     f->def.ml_name, n, MAX_TENSORS);
+                     f->def.ml_name, n, MAX_PARTS);
         return false;
     }
     if (n > 8) b->in = PyMem_Malloc((size_t)n * sizeof *b->in);
@@ -190,14 +190,27 @@ static PyObject *results(nb_op *op, int n, nb_tensor **out)
     return all;
 }
 
+/* Room for the results of an op that gives a list: as many as it has inputs,
+ * or axes, or as an axis has elements, or as an argument asks for. */
+static int room_for(const bound *b)
+{
+    int64_t n = 16 + b->nin;
+    for (int i = 0; i < b->nin; i++)
+        for (int d = 0; d < nb_rank(b->in[i]); d++)
+            if (nb_size(b->in[i], d) > n) n = nb_size(b->in[i], d);
+    for (int i = 0; i < b->nval; i++)
+        if (b->val[i].kind == NB_VALUE_INT && b->val[i].i > n) n = b->val[i].i;
+    return n > MAX_PARTS ? MAX_PARTS : (int)n;
+}
+
 static PyObject *run(const function *f, bound *b)
 {
     nb_tensor *few[8], **out = few;
     int n = 8;
     PyObject *y = NULL;
     if (nb_op_results(f->op) == 0) {
-        n = MAX_RESULTS;
-        out = PyMem_Malloc(MAX_RESULTS * sizeof *out);
+        n = room_for(b);
+        out = PyMem_Malloc((size_t)n * sizeof *out);
         if (!out) return PyErr_NoMemory();
     }
     nb_py_locate();

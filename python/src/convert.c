@@ -478,7 +478,18 @@ bool nb_py_realize(int n, nb_tensor *const *x)
     for (int i = 0; i < n; i++)
         todo = todo || !nb_is_realized(x[i]);
     if (!todo) return true;
+    for (int i = 0; i < n; i++)
+        nb_keep(x[i]);
     Py_BEGIN_ALLOW_THREADS s = nb_realize_all(n, x);
-    Py_END_ALLOW_THREADS if (s != NB_OK) nb_py_raise();
+    Py_END_ALLOW_THREADS for (int i = 0; i < n; i++) nb_drop(x[i]);
+    if (s != NB_OK) nb_py_raise();
     return s == NB_OK;
+}
+
+nb_tensor *nb_py_realized(PyObject *o)
+{
+    nb_tensor *x = nb_keep(nb_py_get(o));
+    if (nb_py_realize(1, &x)) return x;
+    nb_drop(x);
+    return NULL;
 }

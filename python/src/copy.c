@@ -52,35 +52,43 @@ static PyObject *deepcopy(PyObject *o, PyObject *memo)
     return y;
 }
 
+static PyObject *bytes_of(nb_tensor *x)
+{
+    size_t n = (size_t)nb_elements(x) * nb_dtype_size(nb_dtype_of(x));
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)n);
+    if (bytes && nb_read(x, NB_NOTYPE, PyBytes_AsString(bytes)) != NB_OK) {
+        Py_CLEAR(bytes);
+        nb_py_raise();
+    }
+    return bytes;
+}
+
 static PyObject *reduce(PyObject *o, PyObject *unused)
 {
-    nb_tensor *x = nb_py_get(o);
-    nb_dtype d = nb_dtype_of(x);
-    PyObject *y = NULL, *load = NULL, *bytes = NULL;
-    PyObject *module = PyImport_ImportModule("nabla._nabla");
-    PyObject *shape = PyObject_GetAttrString(o, "shape");
+    nb_tensor *x = nb_py_realized(o);
+    int requires_grad = ((nb_py_tensor *)o)->requires_grad;
+    int64_t size[NB_PY_RANK];
     (void)unused;
-    if (module && shape && nb_py_realize(1, &x)) {
-        Py_ssize_t n = (Py_ssize_t)nb_elements(x) * (int)nb_dtype_size(d);
-        load = PyObject_GetAttrString(module, "_load");
-        bytes = PyBytes_FromStringAndSize(NULL, n);
-    }
-    if (load && bytes) {
-        if (nb_read(x, d, PyBytes_AsString(bytes)) == NB_OK)
-            y = Py_BuildValue("O(sOOi)", load, nb_dtype_name(d), shape, bytes,
-                              ((nb_py_tensor *)o)->requires_grad);
-        else
-            nb_py_raise();
-    }
+    if (!x) return NULL;
+    PyObject *module = PyImport_ImportModule("nabla._nabla");
+    PyObject *load = module ? PyObject_GetAttrString(module, "_load") : NULL;
+    PyObject *bytes = load ? bytes_of(x) : NULL;
+    nb_sizes(x, size);
+    PyObject *shape = bytes ? nb_py_tuple(nb_rank(x), size) : NULL;
+    PyObject *y = NULL;
+    if (shape)
+        y = Py_BuildValue("O(sOOi)", load, nb_dtype_name(nb_dtype_of(x)), shape,
+                          bytes, requires_grad);
     Py_XDECREF(module);
-    Py_XDECREF(shape);
     Py_XDECREF(load);
     Py_XDECREF(bytes);
+    Py_XDECREF(shape);
+    nb_drop(x);
     return y;
 }
 
 /* How many bytes the data must have; -1 if no data could be right. */
-static Py_ssize_t bytes_of(nb_dtype d, int rank, const int64_t *size)
+static Py_ssize_t length_of(nb_dtype d, int rank, const int64_t *size)
 {
     int64_t n = d ? (int64_t)nb_dtype_size(d) : -1;
     for (int i = 0; i < rank; i++)
@@ -101,7 +109,7 @@ PyObject *nb_py_load(PyObject *self, PyObject *args)
         !nb_py_ints(shape, size, NB_PY_RANK, &rank))
         return NULL;
     nb_dtype d = nb_dtype_find(name);
-    if (bytes_of(d, rank, size) != length)
+    if (length_of(d, rank, size) != length)
         return PyErr_Format(PyExc_ValueError,
                             "a pickled tensor of dtype %s has %zd bytes that "
                             "do not fit its shape",

@@ -78,8 +78,13 @@ bool nb_py_device(PyObject *o); /* whether it is there */
 PyObject *nb_py_dtype_object(nb_dtype d);
 PyObject *nb_py_set_dtypes(PyObject *self, PyObject *list);
 PyObject *nb_py_element(const void *at, nb_dtype d);
+PyObject *nb_py_tuple(int n, const int64_t *v);
 bool nb_py_ints(PyObject *o, int64_t *to, int room, int *n);
 bool nb_py_realize(int n, nb_tensor *const *x); /* without the GIL */
+
+/* The value of a Tensor, realised and kept: another thread may give the object
+ * a new one meanwhile. */
+nb_tensor *nb_py_realized(PyObject *o);
 
 /* attrs.c: static arguments of the op that made a tensor. */
 PyObject *nb_py_op_kwargs(PyObject *o);

@@ -100,10 +100,11 @@ static PyObject *new (PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 static PyObject *repr(PyObject *o)
 {
-    nb_tensor *x = nb_py_get(o);
+    nb_tensor *x = nb_py_realized(o);
     PyObject *text = NULL;
-    if (!nb_py_realize(1, &x)) return NULL;
+    if (!x) return NULL;
     char *s = nb_tensor_text(x);
+    nb_drop(x);
     if (!s) return nb_py_raise();
     text = PyUnicode_FromString(s);
     nb_text_release(s);
@@ -116,7 +117,7 @@ static Py_hash_t hash(PyObject *o)
     return h == -1 ? -2 : h;
 }
 
-static PyObject *tuple(int n, const int64_t *v)
+PyObject *nb_py_tuple(int n, const int64_t *v)
 {
     PyObject *t = PyTuple_New(n);
     for (int i = 0; t && i < n; i++)
@@ -131,7 +132,7 @@ GET(shape)
 {
     int64_t size[NB_PY_RANK];
     nb_sizes(X, size);
-    return tuple(nb_rank(nb_py_get(o)), size);
+    return nb_py_tuple(nb_rank(nb_py_get(o)), size);
 }
 
 GET(ndim)
@@ -177,7 +178,7 @@ GET(batch_shape)
     int n = nb_hidden(X);
     if (n == 0) Py_RETURN_NONE;
     nb_hidden_sizes(nb_py_get(o), size);
-    return tuple(n, size);
+    return nb_py_tuple(n, size);
 }
 
 /* Hidden axes, then visible ones. */
@@ -187,7 +188,7 @@ GET(global_shape)
     int n = nb_hidden(X);
     nb_hidden_sizes(nb_py_get(o), size);
     nb_sizes(nb_py_get(o), size + n);
-    return tuple(n + nb_rank(nb_py_get(o)), size);
+    return nb_py_tuple(n + nb_rank(nb_py_get(o)), size);
 }
 
 GET(grad)
@@ -300,8 +301,9 @@ static PyGetSetDef getset[] = {
 static PyObject *realize(PyObject *o, PyObject *unused)
 {
     (void)unused;
-    nb_tensor *x = nb_py_get(o);
-    if (!nb_py_realize(1, &x)) return NULL;
+    nb_tensor *x = nb_py_realized(o);
+    if (!x) return NULL;
+    nb_drop(x);
     Py_INCREF(o);
     return o;
 }
@@ -325,9 +327,10 @@ static PyObject *item(PyObject *o, PyObject *unused)
                             "item: a tensor of %lld elements has not one "
                             "value",
                             (long long)nb_elements(x));
-    if (!nb_py_realize(1, &x)) return NULL;
-    if (nb_read(x, as, &value) != NB_OK) return nb_py_raise();
-    return nb_py_element(&value, as);
+    if (!(x = nb_py_realized(o))) return NULL;
+    nb_status s = nb_read(x, as, &value);
+    nb_drop(x);
+    return s == NB_OK ? nb_py_element(&value, as) : nb_py_raise();
 }
 
 static PyObject *nested(const char **at, nb_dtype d, const int64_t *size,
@@ -352,21 +355,23 @@ static PyObject *nested(const char **at, nb_dtype d, const int64_t *size,
 
 static PyObject *tolist(PyObject *o, PyObject *unused)
 {
-    nb_tensor *x = nb_py_get(o);
-    nb_dtype as = plain(nb_dtype_of(x));
+    nb_tensor *x = nb_py_realized(o);
     int64_t size[NB_PY_RANK];
-    (void)unused;
-    if (!nb_py_realize(1, &x)) return NULL;
-    char *data = PyMem_Malloc((size_t)nb_elements(x) * nb_dtype_size(as) + 1);
-    if (!data) return PyErr_NoMemory();
     PyObject *list = NULL;
+    (void)unused;
+    if (!x) return NULL;
+    nb_dtype as = plain(nb_dtype_of(x));
+    char *data = PyMem_Malloc((size_t)nb_elements(x) * nb_dtype_size(as) + 1);
     const char *at = data;
     nb_sizes(x, size);
-    if (nb_read(x, as, data) == NB_OK)
+    if (!data)
+        PyErr_NoMemory();
+    else if (nb_read(x, as, data) == NB_OK)
         list = nested(&at, as, size, nb_rank(x));
     else
         nb_py_raise();
     PyMem_Free(data);
+    nb_drop(x);
     return list;
 }
 

@@ -55,8 +55,7 @@ size_t nb_block_bytes(void)
 static void count(int64_t n, int64_t bytes)
 {
     atomic_fetch_add_explicit(&live, n, memory_order_relaxed);
-    atomic_fetch_add_explicit(&allocated, (size_t)bytes,
-                              memory_order_relaxed);
+    atomic_fetch_add_explicit(&allocated, (size_t)bytes, memory_order_relaxed);
 }
 
 size_t nb_memory_bytes(void)
@@ -144,8 +143,8 @@ static size_t step_size(int step)
 static void *fresh(size_t room)
 {
     if (room < HUGE_PAGE) return aligned_alloc(ALIGN, (room + 63) / 64 * 64);
-    void *p = aligned_alloc(HUGE_PAGE, (room + HUGE_PAGE - 1) / HUGE_PAGE *
-                                           HUGE_PAGE);
+    void *p = aligned_alloc(HUGE_PAGE,
+                            (room + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
     if (p) madvise(p, room, MADV_HUGEPAGE);
     return p;
 }

@@ -13,11 +13,11 @@
 
 #include "base/error.h"
 
-void *nb_alloc(size_t bytes);                  /* NULL with an error set */
-void *nb_alloc_zero(size_t bytes);             /* the same, cleared */
-void *nb_resize(void *p, size_t bytes);        /* p stays valid on failure */
-void nb_free(void *p);                         /* NULL is fine */
-char *nb_copy_text(const char *text);          /* allocated */
+void *nb_alloc(size_t bytes);           /* NULL with an error set */
+void *nb_alloc_zero(size_t bytes);      /* the same, cleared */
+void *nb_resize(void *p, size_t bytes); /* p stays valid on failure */
+void nb_free(void *p);                  /* NULL is fine */
+char *nb_copy_text(const char *text);   /* allocated */
 
 /* Grows *array (of item-sized elements) so that it holds at least n. */
 bool nb_grow(void *array, int *room, int n, size_t item);
@@ -25,14 +25,14 @@ bool nb_grow(void *array, int *room, int n, size_t item);
 /* Data blocks: 64-byte aligned, *room is the real capacity.  bytes may be 0. */
 void *nb_block_new(size_t bytes, size_t *room);
 void nb_block_free(void *p, size_t room);
-void nb_block_trim(void);                      /* gives cached blocks back */
+void nb_block_trim(void); /* gives cached blocks back */
 
-void nb_fault_set(int64_t nth);                /* 0: none */
-int64_t nb_memory_live(void);                  /* allocations not yet freed */
-size_t nb_memory_bytes(void);                  /* in them */
+void nb_fault_set(int64_t nth); /* 0: none */
+int64_t nb_memory_live(void);   /* allocations not yet freed */
+size_t nb_memory_bytes(void);   /* in them */
 
 /* For tables that live as long as the process: not counted as live. */
 void *nb_alloc_forever(size_t bytes);
-size_t nb_block_bytes(void);                   /* of data blocks in use */
+size_t nb_block_bytes(void); /* of data blocks in use */
 
 #endif

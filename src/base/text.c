@@ -27,8 +27,8 @@ bool nb_text_add(nb_text *t, const char *format, ...)
     bool ok;
     if (n < (int)sizeof small)
         ok = nb_text_put(t, small, (size_t)n);
-    else if ((ok = !t->failed &&
-                   nb_grow(&t->data, &t->room, t->n + n + 1, 1))) {
+    else if ((ok =
+                  !t->failed && nb_grow(&t->data, &t->room, t->n + n + 1, 1))) {
         vsnprintf(t->data + t->n, (size_t)n + 1, format, again);
         t->n += n;
     } else
@@ -58,8 +58,7 @@ uint64_t nb_hash(uint64_t seed, const void *data, size_t bytes)
         uint64_t w = 0;
         size_t n = bytes < 8 ? bytes : 8;
         memcpy(&w, p, n);
-        unsigned __int128 m =
-            (unsigned __int128)(h ^ w) * 0xa0761d6478bd642fu;
+        unsigned __int128 m = (unsigned __int128)(h ^ w) * 0xa0761d6478bd642fu;
         h = (uint64_t)m ^ (uint64_t)(m >> 64);
         bytes -= n;
     }

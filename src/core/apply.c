@@ -232,8 +232,8 @@ static bool record_parts(nb_op *op, nb_call *c, nb_results *r)
         nb_dtype dtype;
         int64_t attr = k;
         if (!nb_call_infer(c, k, &shape, &dtype)) return false;
-        nb_tensor *y = located(nb_node_new(&nb_op_part, NULL, dtype, &shape, 1,
-                                           &all, 1, &attr));
+        nb_tensor *y = located(
+            nb_node_new(&nb_op_part, NULL, dtype, &shape, 1, &all, 1, &attr));
         if (!nb_results_add(r, y)) return false;
     }
     return true;
@@ -246,9 +246,9 @@ static bool record(nb_op *op, nb_call *c, nb_results *r)
     if (op->shape) {
         dtype = result_dtype(op, c->nin, c->in);
         return op->shape(c, &shape) &&
-               nb_results_add(r, located(nb_node_new(op, NULL, dtype, &shape,
-                                                     c->nin, c->in, c->nattr,
-                                                     c->attr)));
+               nb_results_add(
+                   r, located(nb_node_new(op, NULL, dtype, &shape, c->nin,
+                                          c->in, c->nattr, c->attr)));
     }
     if (op->result) return record_parts(op, c, r);
     if (!(c->sig = signature(c))) return false;
@@ -262,9 +262,8 @@ static bool record(nb_op *op, nb_call *c, nb_results *r)
     } else if (!nb_call_infer(c, 0, &shape, &dtype))
         return false;
     return nb_results_add(r,
-                          located(nb_node_new(op, c->sig, dtype, &shape,
-                                              c->nin, c->in, c->nattr,
-                                              c->attr)));
+                          located(nb_node_new(op, c->sig, dtype, &shape, c->nin,
+                                              c->in, c->nattr, c->attr)));
 }
 
 static bool count_inputs(const nb_op *op, int nin)
@@ -273,8 +272,7 @@ static bool count_inputs(const nb_op *op, int nin)
     if (p->list ? nin >= 1 : nin >= p->nrequired && nin <= p->ntensors)
         return true;
     return nb_fail(p->list ? NB_EVALUE : NB_ETYPE,
-                   "%s: takes %d tensors, not %d", op->name, p->nrequired,
-                   nin);
+                   "%s: takes %d tensors, not %d", op->name, p->nrequired, nin);
 }
 
 static bool apply(nb_op *op, int nin, nb_tensor *const *in, int nval,

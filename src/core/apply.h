@@ -42,11 +42,29 @@ nb_tensor *nb_as(nb_tensor *x, nb_dtype d);
 
 #define NB_CALLER __builtin_return_address(0)
 
-#define NB_V_INT(v)     {.kind = NB_VALUE_INT, .i = (int64_t)(v)}
-#define NB_V_FLOAT(v)   {.kind = NB_VALUE_FLOAT, .f = (v)}
-#define NB_V_TEXT(v)    {.kind = NB_VALUE_TEXT, .text = (v)}
-#define NB_V_LIST(m, v) {.kind = NB_VALUE_LIST, .n = (m), .list = (v)}
-#define NB_V_NONE       {.kind = NB_VALUE_NONE}
-#define NB_V_DEFAULT    {.kind = NB_VALUE_DEFAULT}
+#define NB_V_INT(v)                             \
+    {                                           \
+        .kind = NB_VALUE_INT, .i = (int64_t)(v) \
+    }
+#define NB_V_FLOAT(v)                    \
+    {                                    \
+        .kind = NB_VALUE_FLOAT, .f = (v) \
+    }
+#define NB_V_TEXT(v)                       \
+    {                                      \
+        .kind = NB_VALUE_TEXT, .text = (v) \
+    }
+#define NB_V_LIST(m, v)                              \
+    {                                                \
+        .kind = NB_VALUE_LIST, .n = (m), .list = (v) \
+    }
+#define NB_V_NONE             \
+    {                         \
+        .kind = NB_VALUE_NONE \
+    }
+#define NB_V_DEFAULT             \
+    {                            \
+        .kind = NB_VALUE_DEFAULT \
+    }
 
 #endif

@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-static bool misfit(const nb_op *op, const nb_sig *sig, nb_extent a,
-                   nb_extent b, int nin, nb_tensor *const *in)
+static bool misfit(const nb_op *op, const nb_sig *sig, nb_extent a, nb_extent b,
+                   int nin, nb_tensor *const *in)
 {
     nb_shape x = nb_tensor_shape(in[0]);
     nb_shape y = nb_tensor_shape(in[nin > 1 ? 1 : 0]);
@@ -65,16 +65,15 @@ static bool check_rank(const nb_op *op, const nb_sig *sig, int i,
 {
     const nb_term *t = &sig->term[i];
     if (x->rank >= t->n && (t->dots || x->rank == t->n)) return true;
-    return nb_fail(NB_EVALUE,
-                   "%s: input %d has rank %d, %s %d is needed (%s)", op->name,
-                   i, x->rank, t->dots ? "at least" : "exactly", t->n,
+    return nb_fail(NB_EVALUE, "%s: input %d has rank %d, %s %d is needed (%s)",
+                   op->name, i, x->rank, t->dots ? "at least" : "exactly", t->n,
                    sig->text);
 }
 
 /* Visible dims of input i: those behind the dots broadcast, the named ones
  * agree unless their factor lets every operand have its own size. */
-static bool align_visible(nb_axes *a, const nb_op *op, const nb_sig *sig,
-                          int i, int nin, nb_tensor *const *in)
+static bool align_visible(nb_axes *a, const nb_op *op, const nb_sig *sig, int i,
+                          int nin, nb_tensor *const *in)
 {
     const nb_tensor *x = in[i];
     const nb_term *t = &sig->term[i];
@@ -93,8 +92,7 @@ static bool align_visible(nb_axes *a, const nb_op *op, const nb_sig *sig,
         if (f >= 0 && sig->factor[f].kind == NB_PERMUTE) continue;
         if (nb_extent_is(*size, -1) || (f < 0 && nb_extent_is(*size, 1)))
             *size = e;
-        if (nb_extent_same(*size, e) || (f < 0 && nb_extent_is(e, 1)))
-            continue;
+        if (nb_extent_same(*size, e) || (f < 0 && nb_extent_is(e, 1))) continue;
         return misfit(op, sig, *size, e, nin, in);
     }
     return true;

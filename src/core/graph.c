@@ -153,9 +153,10 @@ static bool visit(collector *c, nb_tensor *root)
         }
         if (!ready) continue;
         c->depth--;
-        if (!(x->op ? add_call(c, x)
-                    : add_leaf(c, x, is_number(x) ? NB_LINE_NUMBER
-                                                  : NB_LINE_CAPTURED)))
+        if (!(x->op
+                  ? add_call(c, x)
+                  : add_leaf(c, x,
+                             is_number(x) ? NB_LINE_NUMBER : NB_LINE_CAPTURED)))
             return false;
     }
     return true;
@@ -260,7 +261,8 @@ static uint64_t hash_call(uint64_t h, const nb_line *l)
     h = nb_hash(h, nb_text_get(&t), (size_t)t.n);
     nb_text_free(&t);
     for (int k = 0; k < 2; k++)
-        if (l->op->region[k]) h ^= nb_graph_hash(l->op->region[k]) + (uint64_t)k;
+        if (l->op->region[k])
+            h ^= nb_graph_hash(l->op->region[k]) + (uint64_t)k;
     return h;
 }
 
@@ -430,8 +432,7 @@ static bool check(const nb_graph *g, nb_tensor **value)
                            nb_dtype_brief(g->line[k].dtype),
                            nb_shape_text(&g->line[k].shape),
                            nb_dtype_brief((nb_dtype)value[k]->dtype),
-                           nb_shape_text(&(nb_shape){
-                               .rank = value[k]->rank}));
+                           nb_shape_text(&(nb_shape){.rank = value[k]->rank}));
     return true;
 }
 

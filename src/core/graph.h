@@ -36,8 +36,8 @@ struct nb_graph {
     int n, room, nx;
     int *result;
     int ny;
-    int nlanes;     /* numbered 1 .. nlanes */
-    int *lane_id;   /* what they were when recorded; not part of the graph */
+    int nlanes;   /* numbered 1 .. nlanes */
+    int *lane_id; /* what they were when recorded; not part of the graph */
 };
 
 /* What the graph's lanes are when it is run on x: the lanes they were recorded

@@ -200,8 +200,7 @@ static bool read_type(reader *r, nb_line *l)
         return wrong(r, "at most 16 sizes");
     for (int d = 0; d < lanes; d++)
         l->shape.lane[d] = (nb_lane){size[d], 0, thin[d]};
-    memcpy(l->shape.size, size + lanes,
-           (size_t)l->shape.rank * sizeof size[0]);
+    memcpy(l->shape.size, size + lanes, (size_t)l->shape.rank * sizeof size[0]);
     return true;
 }
 
@@ -236,8 +235,7 @@ static bool read_ref(reader *r, int *line)
     if (end == r->at) return wrong(r, "a value");
     r->at = end;
     nb_line l = {.kind = NB_LINE_NUMBER};
-    if (!need(r, ":") || !(l.dtype = read_dtype(r)))
-        return wrong(r, "a dtype");
+    if (!need(r, ":") || !(l.dtype = read_dtype(r))) return wrong(r, "a dtype");
     if (nb_dtype_is_float(l.dtype))
         nb_write_f64(&l.number, l.dtype, f);
     else
@@ -330,8 +328,8 @@ static nb_op *read_op(reader *r)
     char name[64];
     size_t n = 0;
     blanks(r);
-    while (n < sizeof name - 1 && (isalnum((unsigned char)r->at[n]) ||
-                                   r->at[n] == '_')) {
+    while (n < sizeof name - 1 &&
+           (isalnum((unsigned char)r->at[n]) || r->at[n] == '_')) {
         name[n] = r->at[n];
         n++;
     }
@@ -349,8 +347,7 @@ static nb_op *read_op(reader *r)
 /* Lanes that a line has and that none of the ops before named yet. */
 static void number_lanes(reader *r, nb_line *l)
 {
-    if (nb_op_moves_lanes(l->op) && l->nattr > 1 &&
-        l->attr[1] > r->g->nlanes)
+    if (nb_op_moves_lanes(l->op) && l->nattr > 1 && l->attr[1] > r->g->nlanes)
         r->g->nlanes = (int)l->attr[1];
     if (l->kind != NB_LINE_INPUT) return;
     for (int d = 0; d < l->shape.nlanes; d++)

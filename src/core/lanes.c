@@ -202,8 +202,7 @@ nb_op nb_op_spread = {
 
 static nb_tensor *move(nb_op *op, nb_tensor *x, int axis, int id, nb_extent n)
 {
-    return nb_record(op, 1, &x, 3,
-                     (int64_t[]){axis, id, nb_extent_get(n)});
+    return nb_record(op, 1, &x, 3, (int64_t[]){axis, id, nb_extent_get(n)});
 }
 
 nb_tensor *nb_hide(nb_tensor *x, int axis, int id)

@@ -126,10 +126,9 @@ nb_tensor *nb_as(nb_tensor *x, nb_dtype d)
 {
     if (!x) return NULL;
     if (!(x->flags & NB_WEAK))
-        return x->dtype == d
-                   ? x
-                   : nb_apply(&nb_op_cast, 1, &x, 1,
-                              &(nb_value)NB_V_INT(d), NB_CALLER);
+        return x->dtype == d ? x
+                             : nb_apply(&nb_op_cast, 1, &x, 1,
+                                        &(nb_value)NB_V_INT(d), NB_CALLER);
     double f;
     int64_t i;
     if (x->dtype == NB_F64) {

@@ -36,7 +36,7 @@ typedef enum nb_param_kind {
     NB_P_AXES,    /* several, or None */
     NB_P_NEWAXIS, /* a place in the result, which has one more */
     NB_P_DTYPE,
-    NB_P_TEXT,    /* interned */
+    NB_P_TEXT, /* interned */
     NB_P_INTS
 } nb_param_kind;
 
@@ -44,7 +44,7 @@ typedef struct nb_param {
     const char *name;
     nb_param_kind kind;
     bool has_default, keyword_only, nullable; /* None may be given */
-    int ndefault; /* words */
+    int ndefault;                             /* words */
     int64_t value[8];
 } nb_param;
 
@@ -113,8 +113,8 @@ typedef enum nb_out_type {
     NB_OUT_SAME, /* as the first of those inputs */
     NB_OUT_BOOL,
     NB_OUT_I64,
-    NB_OUT_SUM,  /* bool and narrow integers become 64 bits wide */
-    NB_OUT_ATTR  /* `infer` decides */
+    NB_OUT_SUM, /* bool and narrow integers become 64 bits wide */
+    NB_OUT_ATTR /* `infer` decides */
 } nb_out_type;
 
 /* An operand as a kernel sees it at one batch point: the dims that its
@@ -170,8 +170,8 @@ struct nb_op {
     unsigned mask;  /* bit i: input i is a bool mask */
     unsigned fixed; /* bit i: no derivative in input i (index and mask imply) */
     unsigned linear; /* bit i: kind NB_RULE, but linear in input i: transpose */
-    int nout;       /* 0 means one */
-    bool view_only; /* never computes: always a view */
+    int nout;        /* 0 means one */
+    bool view_only;  /* never computes: always a view */
 
     /* Checks arguments and may normalise attr in place; then, with result k's
      * shape filled in from the signature, completes what it leaves open (an
@@ -253,26 +253,26 @@ nb_val nb_gen_body(nb_gen *g, const nb_call *c);
 nb_val nb_s_const(nb_gen *g, double value);
 nb_val nb_s_emit(nb_gen *g, nb_scalar s, nb_val a, nb_val b, nb_val c);
 
-#define NB_T1(name)                                             \
-    static inline nb_val nb_s_##name(nb_gen *g, nb_val a)       \
-    {                                                           \
-        return nb_s_emit(g, NB_S_##name, a, a, a);              \
+#define NB_T1(name)                                       \
+    static inline nb_val nb_s_##name(nb_gen *g, nb_val a) \
+    {                                                     \
+        return nb_s_emit(g, NB_S_##name, a, a, a);        \
     }
-#define NB_T2(name)                                                \
+#define NB_T2(name)                                                 \
     static inline nb_val nb_s_##name(nb_gen *g, nb_val a, nb_val b) \
-    {                                                              \
-        return nb_s_emit(g, NB_S_##name, a, b, b);                 \
+    {                                                               \
+        return nb_s_emit(g, NB_S_##name, a, b, b);                  \
     }
-#define NB_T3(name)                                                          \
+#define NB_T3(name)                                                           \
     static inline nb_val nb_s_##name(nb_gen *g, nb_val a, nb_val b, nb_val c) \
-    {                                                                        \
-        return nb_s_emit(g, NB_S_##name, a, b, c);                           \
+    {                                                                         \
+        return nb_s_emit(g, NB_S_##name, a, b, c);                            \
     }
-#define NB_C1  NB_T1
-#define NB_C2  NB_T2
-#define NB_B1  NB_T1
-#define NB_B2  NB_T2
-#define NB_SEL NB_T3
+#define NB_C1                                 NB_T1
+#define NB_C2                                 NB_T2
+#define NB_B1                                 NB_T1
+#define NB_B2                                 NB_T2
+#define NB_SEL                                NB_T3
 #define SCALAR(name, form, types, cost, f, i) NB_##form(name)
 #include "core/scalars.def"
 #undef NB_T1

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kinds[] = {"tensor", "tensors", "int",     "bool",
-                                    "float",  "axis",    "axes",    "newaxis",
+static const char *const kinds[] = {"tensor", "tensors", "int",  "bool",
+                                    "float",  "axis",    "axes", "newaxis",
                                     "dtype",  "text",    "ints"};
 
 static const char *word(const char *s, size_t *n)
@@ -190,8 +190,7 @@ static bool pack_one(const nb_op *op, const nb_param *p, const nb_value *v,
         return text;
     }
     if (p->kind == NB_P_FLOAT) {
-        w->at[w->n++] =
-            bits_of(v->kind == NB_VALUE_INT ? (double)v->i : v->f);
+        w->at[w->n++] = bits_of(v->kind == NB_VALUE_INT ? (double)v->i : v->f);
         return true;
     }
     if (list) w->at[w->n++] = n;

@@ -17,7 +17,7 @@ static _Thread_local struct {
         void *x;
         void (*drop)(void *);
         int depth;
-    } *lent;
+    } * lent;
     int n, room;
 } others; /* what is lent and is no tensor */
 static _Thread_local struct {

@@ -21,8 +21,8 @@ bool nb_shape_count(const nb_shape *s, int64_t *count)
     nb_extent n = nb_extent_of(1);
     bool empty = false, fits = true;
     for (int d = 0; d < s->nlanes + s->rank; d++) {
-        nb_extent e = d < s->nlanes ? nb_lane_stored(s->lane[d])
-                                    : s->size[d - s->nlanes];
+        nb_extent e =
+            d < s->nlanes ? nb_lane_stored(s->lane[d]) : s->size[d - s->nlanes];
         if (nb_extent_is(e, 0))
             empty = true;
         else
@@ -83,7 +83,9 @@ void nb_shape_list(nb_text *t, const nb_shape *s)
     for (int l = 0; l < s->nlanes; l++)
         nb_text_add(t, "%s%lld%s", l ? "," : "",
                     (long long)nb_extent_get(s->lane[l].size),
-                    l + 1 < s->nlanes ? "" : s->rank ? " | " : " |");
+                    l + 1 < s->nlanes ? ""
+                    : s->rank         ? " | "
+                                      : " |");
     print_sizes(t, s, ",");
 }
 

@@ -147,7 +147,8 @@ static bool set_kind(reader *r, nb_factor *f, const char *word, size_t n)
 {
     static const char *const kinds[] = {"",     "replicate", "permute",
                                         "scan", "mask",      "blocked"};
-    static const char *const reduces[] = {"", "max", "min", "prod", "and", "or"};
+    static const char *const reduces[] = {"",     "max", "min",
+                                          "prod", "and", "or"};
     for (int k = 1; k < 6; k++) {
         bool kind = strlen(kinds[k]) == n && !strncmp(kinds[k], word, n);
         bool red = strlen(reduces[k]) == n && !strncmp(reduces[k], word, n);

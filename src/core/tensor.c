@@ -42,8 +42,7 @@ nb_buffer *nb_buffer_keep(nb_buffer *b)
 
 void nb_buffer_drop(nb_buffer *b)
 {
-    if (!b ||
-        atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) != 1)
+    if (!b || atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) != 1)
         return;
     if (b->release)
         b->release(b->owner);
@@ -100,8 +99,8 @@ nb_tensor *nb_node_new(nb_op *op, const nb_sig *sig, nb_dtype dtype,
                      .nattr = nattr,
                      .op = op,
                      .sig = sig,
-                     .serial = atomic_fetch_add_explicit(
-                         &last_serial, 1, memory_order_relaxed)};
+                     .serial = atomic_fetch_add_explicit(&last_serial, 1,
+                                                         memory_order_relaxed)};
     memcpy(nb_tensor_size(x), shape->size, x->rank * sizeof shape->size[0]);
     memcpy(nb_tensor_lane(x), shape->lane, x->nlanes * sizeof shape->lane[0]);
     for (int i = 0; i < nin; i++) {

@@ -33,7 +33,7 @@ struct nb_tensor {
     uint32_t mark, slot; /* of the realisation that visits it; graph lock */
     int32_t line;
     uint32_t pins; /* tapes that will walk through it; graph lock */
-    nb_op *op;           /* NULL: a leaf */
+    nb_op *op;     /* NULL: a leaf */
     const nb_sig *sig;
     _Atomic uint64_t trace;
     uint64_t serial;

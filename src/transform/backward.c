@@ -33,8 +33,9 @@ nb_status nb_require_grad(nb_tensor *x)
 {
     if (!x) return NB_STATUS(false);
     if (!nb_dtype_is_float((nb_dtype)x->dtype))
-        return NB_STATUS(nb_fail(NB_ETYPE, "only floating tensors can require "
-                                           "grad, not %s",
+        return NB_STATUS(nb_fail(NB_ETYPE,
+                                 "only floating tensors can require "
+                                 "grad, not %s",
                                  nb_dtype_name((nb_dtype)x->dtype)));
     x->flags |= NB_REQUIRES;
     nb_set_traced(x, true);
@@ -145,8 +146,7 @@ typedef struct haul {
 static void take(void *ctx, nb_tensor *x, nb_tensor *grad)
 {
     haul *h = ctx;
-    if (h->failed ||
-        !nb_grow(&h->x, &h->room, h->n + 1, sizeof *h->x) ||
+    if (h->failed || !nb_grow(&h->x, &h->room, h->n + 1, sizeof *h->x) ||
         !nb_grow(&h->grad, &h->grad_room, h->n + 1, sizeof *h->grad)) {
         h->failed = true;
         return;

@@ -72,13 +72,13 @@ static bool call(nb_func *f, int n, nb_tensor *const *x, int m,
 
 static bool count(int found, int wanted, const char *what)
 {
-    return found == wanted || nb_fail(NB_EVALUE, "%s: %d results, not %d",
-                                      what, found, wanted);
+    return found == wanted ||
+           nb_fail(NB_EVALUE, "%s: %d results, not %d", what, found, wanted);
 }
 
 /* bwd at x: from cotangents of y to those of x. */
-static bool backward(const custom *u, nb_tensor *const *x,
-                     nb_tensor *const *ct, nb_tensor **cx)
+static bool backward(const custom *u, nb_tensor *const *x, nb_tensor *const *ct,
+                     nb_tensor **cx)
 {
     nb_tensor **out = NULL, **back = NULL;
     int n, m;
@@ -93,8 +93,8 @@ static bool backward(const custom *u, nb_tensor *const *x,
 }
 
 /* The rule at x: how y moves with u. */
-static bool forward(const custom *r, nb_tensor *const *x,
-                    nb_tensor *const *u, nb_tensor **uy)
+static bool forward(const custom *r, nb_tensor *const *x, nb_tensor *const *u,
+                    nb_tensor **uy)
 {
     nb_tensor **out = NULL;
     int n;
@@ -125,8 +125,7 @@ static bool transposed(const custom *u, linear_map *map, nb_tensor *const *x,
             zero[i] = nb_spread(zero[i], nb_tensor_lane(like[i])[l]);
         ok = zero[i];
     }
-    ok = ok && (tape = nb_tape_open(n, zero, fresh)) &&
-         map(u, x, fresh, to);
+    ok = ok && (tape = nb_tape_open(n, zero, fresh)) && map(u, x, fresh, to);
     for (int k = 0; ok && k < m; k++)
         if (to[k]) {
             ct[real] = given[k];
@@ -247,14 +246,12 @@ static bool run(const rules *r, int nx, nb_tensor *const *x, int *ny,
     for (int i = 0; ok && i < nx; i++)
         ok = (plain[i] = nb_detach(in_lanes(x[i])));
     nb_tensor **y0 = ok ? nb_array(*ny) : NULL;
-    ok = y0 && nb_run(r->f, nx, plain, ny, y0) &&
-         (in = nb_array(*ny + nx));
+    ok = y0 && nb_run(r->f, nx, plain, ny, y0) && (in = nb_array(*ny + nx));
     for (int k = 0; ok && k < *ny; k++)
         in[k] = y0[k];
     for (int i = 0; ok && i < nx; i++)
         ok = (in[*ny + i] = in_lanes(x[i]));
-    nb_op *op =
-        ok ? custom_new(r->kind, nx, *ny, r->first, r->second) : NULL;
+    nb_op *op = ok ? custom_new(r->kind, nx, *ny, r->first, r->second) : NULL;
     ok = op && nb_record_many(op, *ny + nx, in, 0, NULL, &results);
     nb_op_leave(op);
     nb_free(plain), nb_free(in), nb_free(y0);

@@ -88,7 +88,7 @@ bool nb_run(nb_func *f, int nx, nb_tensor *const *x, int *ny, nb_tensor **y)
 }
 
 nb_status nb_func_call(nb_func *f, int nx, nb_tensor *const *x, int *ny,
-                  nb_tensor **y)
+                       nb_tensor **y)
 {
     return NB_STATUS(nb_run(f, nx, x, ny, y));
 }

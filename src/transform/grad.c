@@ -60,8 +60,8 @@ static bool record(taped *t, nb_func *f, int nx, nb_tensor *const *x, int n,
         in[argument[k]] = t->fresh[k];
     ok = ok && nb_run(f, nx, in, &t->ny, t->y);
     if (ok && t->ny == 0) ok = nb_fail(NB_ETYPE, "grad: no result");
-    ok = ok && nb_tape_close(t->tape, covered < 0 ? t->ny : covered, t->y) ==
-                   NB_OK;
+    ok = ok &&
+         nb_tape_close(t->tape, covered < 0 ? t->ny : covered, t->y) == NB_OK;
     nb_free(in);
     nb_free(on);
     if (!ok) taped_free(t);
@@ -76,8 +76,7 @@ static bool gradients(const nb_made *m, int nx, nb_tensor *const *x,
     if (!record(&t, m->of, nx, x, m->n, m->argument, 1)) return false;
     nb_tensor *one = nb_fill_like(t.y[0], 1);
     nb_tensor **g = nb_array(m->n);
-    bool ok = one && g &&
-              room("grad", m->n + (with_value ? t.ny : 0), *ny) &&
+    bool ok = one && g && room("grad", m->n + (with_value ? t.ny : 0), *ny) &&
               nb_tape_pull(t.tape, &one, g) == NB_OK;
     for (int k = 0; ok && with_value && k < t.ny; k++)
         y[at++] = t.y[k];
@@ -128,8 +127,9 @@ static nb_status jvp_body(void *ctx, int nx, nb_tensor *const *x, int *ny,
     taped t;
     int n = nx / 2;
     if (nx % 2)
-        return NB_STATUS(nb_fail(NB_EVALUE, "jvp: %d arguments: as many "
-                                            "tangents as primals are needed",
+        return NB_STATUS(nb_fail(NB_EVALUE,
+                                 "jvp: %d arguments: as many "
+                                 "tangents as primals are needed",
                                  nx));
     if (!all_taped(&t, m->of, n, x)) return NB_STATUS(false);
     bool ok = room("jvp", 2 * t.ny, *ny) &&

@@ -26,8 +26,7 @@ size_t nb_jacobian_budget(void)
 static nb_tensor *basis(nb_tensor *x, int64_t from, int64_t n)
 {
     int64_t shape[NB_MAX_RANK + 1] = {n};
-    nb_tensor *rows =
-        nb_eye(n, nb_elements(x), from, (nb_dtype)nb_dtype_of(x));
+    nb_tensor *rows = nb_eye(n, nb_elements(x), from, (nb_dtype)nb_dtype_of(x));
     if (nb_rank(x) == NB_MAX_RANK)
         return nb_fail(NB_EVALUE, "jacobian: rank %d is too large",
                        NB_MAX_RANK);

@@ -12,8 +12,8 @@ enum { NIN, NOUT, SIZE_LO, SIZE_HI, NAME_LO, NAME_HI, AXES };
 
 static int64_t join(const int32_t *half)
 {
-    return (int64_t)((uint64_t)(uint32_t)half[0] |
-                     (uint64_t)(uint32_t)half[1] << 32);
+    return (int64_t)((uint64_t)(uint32_t)half[0] | (uint64_t)(uint32_t)half[1]
+                                                       << 32);
 }
 
 static void cut(int64_t whole, int *half)
@@ -85,8 +85,8 @@ static nb_status vmap_body(void *ctx, int nx, nb_tensor *const *x, int *ny,
     int64_t size;
     nb_tensor **in = nb_array(nx);
     bool ok = in && lanes(m, nx, x, &size);
-    int id = ok ? nb_lane_begin(size, (const char *)(intptr_t)join(
-                                          m->argument + NAME_LO))
+    int id = ok ? nb_lane_begin(
+                      size, (const char *)(intptr_t)join(m->argument + NAME_LO))
                 : 0;
     ok = id;
     for (int i = 0; ok && i < nx; i++) {
@@ -107,9 +107,8 @@ nb_func *nb_vmap(nb_func *f, const nb_vmap_options *o)
     if (!o) o = &none;
     int n = AXES + o->nin + o->nout;
     int *number = nb_alloc_zero((size_t)n * sizeof *number);
-    const char *name = o->axis_name
-                           ? nb_intern(o->axis_name, strlen(o->axis_name))
-                           : NULL;
+    const char *name =
+        o->axis_name ? nb_intern(o->axis_name, strlen(o->axis_name)) : NULL;
     if (!number || (o->axis_name && !name)) return nb_free(number), NULL;
     number[NIN] = o->nin;
     number[NOUT] = o->nout;

@@ -96,8 +96,7 @@ static bool read_value(const char **s, nb_value *v, int64_t *room)
         ++*s;
     } else if (**s == '"') {
         const char *close = strchr(*s + 1, '"');
-        *v = (nb_value)NB_V_TEXT(
-            nb_intern(*s + 1, (size_t)(close - *s - 1)));
+        *v = (nb_value)NB_V_TEXT(nb_intern(*s + 1, (size_t)(close - *s - 1)));
         *s = close + 1;
     } else if (!strncmp(*s, "None", 4)) {
         *v = (nb_value)NB_V_NONE;
@@ -231,8 +230,8 @@ static nb_tensor *special(nb_tensor *x, char kind)
 static nb_tensor *replaced(const nb_op *op, int i, nb_tensor *x)
 {
     bool any = op->domain[0] == 0 && op->domain[1] == 0;
-    nb_tensor *y = draw_like(x, any ? -2 : op->domain[0],
-                             any ? 2 : op->domain[1]);
+    nb_tensor *y =
+        draw_like(x, any ? -2 : op->domain[0], any ? 2 : op->domain[1]);
     char kind = op->shapes && i < (int)strlen(op->shapes) ? op->shapes[i] : '.';
     return kind == '.' ? y : special(y, kind);
 }
@@ -253,9 +252,8 @@ bool sample_random(sample *s, nb_op *op)
 int sample_call(const sample *s, nb_tensor *const *in, nb_tensor **out)
 {
     int n = MAX_OUT;
-    return nb_op_call(s->op, s->nin, in, s->nval, s->val, &n, out) == NB_OK
-               ? n
-               : 0;
+    return nb_op_call(s->op, s->nin, in, s->nval, s->val, &n, out) == NB_OK ? n
+                                                                            : 0;
 }
 
 static double *values(nb_tensor *x)

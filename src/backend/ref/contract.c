@@ -56,8 +56,8 @@ static int64_t stride_of(const nb_loop *l, const axes *x, int t, int kind)
 }
 
 /* C = A B, or C' = B' A' if that is how the result is stored. */
-static bool multiply(nb_dtype d, const nb_loop *l, const axes *x,
-                     const char *a, const char *b, char *c)
+static bool multiply(nb_dtype d, const nb_loop *l, const axes *x, const char *a,
+                     const char *b, char *c)
 {
     int64_t m = extent(l, x, M), n = extent(l, x, N), k = extent(l, x, K);
     int64_t am = stride_of(l, x, 0, M), ak = stride_of(l, x, 0, K);

@@ -34,8 +34,7 @@ static void release(batch *b)
 
 /* Operand t: stored sizes and strides split into batch steps and named dims.*/
 static void add_operand(batch *b, const nb_axes *a, int t, nb_dtype d,
-                        char *data, const int64_t *size,
-                        const int64_t *stride)
+                        char *data, const int64_t *size, const int64_t *stride)
 {
     const nb_operand *o = &a->operand[t];
     int64_t item = (int64_t)nb_dtype_size(d);
@@ -101,8 +100,8 @@ bool nb_ref_kernel(const nb_call *c, nb_tensor *y, char *const *to)
     bool ok = room(&b, c->nin + nout);
     for (int i = 0; ok && i < c->nin; i++) {
         nb_tensor_strides(c->in[i], size, stride);
-        add_operand(&b, &a, i, (nb_dtype)c->in[i]->dtype, c->in[i]->data,
-                    size, stride);
+        add_operand(&b, &a, i, (nb_dtype)c->in[i]->dtype, c->in[i]->data, size,
+                    stride);
     }
     for (int k = 0; ok && k < nout; k++)
         ok = add_result(&b, &a, c, k, to[k]);

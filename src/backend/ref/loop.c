@@ -56,8 +56,8 @@ static bool prepare(machine *m, const nb_call *c, const nb_tensor *y)
     for (int k = 0; k < m->g.n; k++) {
         const nb_instr *x = &m->g.code[k];
         if (x->scalar == NB_S_none) {
-            nb_convert(m->value[NB_MAX_SCALAR_IN + k], m->compute, 1,
-                       &x->value, NB_F64, 0, RUN);
+            nb_convert(m->value[NB_MAX_SCALAR_IN + k], m->compute, 1, &x->value,
+                       NB_F64, 0, RUN);
             continue;
         }
         m->run[k] = nb_scalar_run(x->scalar, m->compute);
@@ -67,7 +67,8 @@ static bool prepare(machine *m, const nb_call *c, const nb_tensor *y)
                        nb_dtype_name(m->compute));
     }
     int last = m->result.id - NB_MAX_SCALAR_IN;
-    bool is_bool = last < 0 ? m->g.in_bool[m->result.id] : m->g.code[last].is_bool;
+    bool is_bool =
+        last < 0 ? m->g.in_bool[m->result.id] : m->g.code[last].is_bool;
     m->result_type = is_bool ? NB_BOOL : m->compute;
     return true;
 }
@@ -130,8 +131,8 @@ static void map_row(machine *m, const char **at, const int64_t *stride,
 {
     const char *p[NB_MAX_LOOP_OPERANDS];
     char *to = (char *)at[m->nin];
-    bool straight = m->g.n == 1 && m->result_type == type &&
-                    stride[m->nin] == 1;
+    bool straight =
+        m->g.n == 1 && m->result_type == type && stride[m->nin] == 1;
     bool direct = straight;
     for (int i = 0; i < m->nin; i++)
         direct = direct && stride[i] == 1 && m->in_type[i] == m->want[i];
@@ -208,8 +209,8 @@ static void map(machine *m, const nb_loop *l, const nb_call *c, nb_tensor *y,
     while (step(&o, at));
 }
 
-static bool reduce(machine *m, const nb_loop *l, const nb_call *c,
-                   nb_tensor *y, char *to)
+static bool reduce(machine *m, const nb_loop *l, const nb_call *c, nb_tensor *y,
+                   char *to)
 {
     odometer o;
     const char *at[NB_MAX_LOOP_OPERANDS];
@@ -219,15 +220,14 @@ static bool reduce(machine *m, const nb_loop *l, const nb_call *c,
     bool inner = l->naxes && l->reduced[l->naxes - 1];
     nb_shape_count(&shape, &count);
     bool same = m->result_type == y->dtype;
-    char *acc = same ? to
-                     : nb_alloc((size_t)count * nb_dtype_size(m->result_type));
+    char *acc =
+        same ? to : nb_alloc((size_t)count * nb_dtype_size(m->result_type));
     if (!acc) return false;
     nb_reduce_start(how, m->result_type, acc, count);
     innermost(l, stride, &n);
     start(&o, l, c, (int64_t)nb_dtype_size(m->result_type), at);
     at[c->nin] = acc;
-    if (!l->empty)
-        do
+    if (!l->empty) do
             reduce_row(m, how, at, stride, o.item, n, inner);
         while (step(&o, at));
     if (same) return true;

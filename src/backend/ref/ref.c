@@ -31,8 +31,8 @@ static bool run_parts(const nb_call *c, nb_tensor *y, nb_placed *out)
     if (ok) out->data = out->buffer->data;
     for (int k = 0; ok && k < n; k++)
         to[k] = out->data + offset[k];
-    ok = ok && (c->op->execute ? c->op->execute(c, to)
-                               : nb_ref_kernel(c, y, to));
+    ok = ok &&
+         (c->op->execute ? c->op->execute(c, to) : nb_ref_kernel(c, y, to));
     nb_free(offset);
     nb_free(to);
     return ok;
@@ -58,8 +58,7 @@ static bool run(const nb_call *c, nb_tensor *y, nb_placed *out)
     nb_shape shape = nb_tensor_shape(y);
     int64_t n;
     nb_shape_count(&shape, &n);
-    out->buffer =
-        nb_buffer_new((size_t)n * nb_dtype_size((nb_dtype)y->dtype));
+    out->buffer = nb_buffer_new((size_t)n * nb_dtype_size((nb_dtype)y->dtype));
     if (!out->buffer) return false;
     out->data = out->buffer->data;
     return compute(c, y, out->data);
