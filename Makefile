@@ -26,7 +26,7 @@ bench-engine: build ## the figures, as ratios
 docs: build ## the reference manual, into build/docs
 	@tools/docs.py
 
-fmt: setup ## formats the C sources
+fmt: setup ## formats the C sources, sorts the imports of the Python ones
 	@tools/format
 
 setup: ## system packages and .venv

@@ -298,7 +298,7 @@ static void perturbations(void)
  * which is not computed yet and was recorded under a trace of its own. */
 static void old_results(void)
 {
-    nb_tensor *x = num(3), *y[2];
+    nb_tensor *x = num(3), *y[2] = {0};
     int n = 2;
     nb_func *both = nb_value_and_grad(nb_func_new(cube, NULL), 1, (int[]){0});
     expect(nb_func_call(both, 1, &x, &n, y) == NB_OK && n == 2,
@@ -370,7 +370,7 @@ FN(weighted, total(nb_mul(nb_cast(x[1], NB_F64), x[0])))
 
 static void independence(void)
 {
-    nb_tensor *x = VEC(1, 2), *z = VEC(3, 4, 5), *g[3];
+    nb_tensor *x = VEC(1, 2), *z = VEC(3, 4, 5), *g[3] = {0};
     nb_tensor *k = nb_constant(NB_I64, 1, (int64_t[]){2}, (int64_t[]){5, 6});
     nb_func *two = nb_func_new(first_of_two, NULL);
     nb_func *seven = nb_func_new(constant, NULL);
@@ -444,7 +444,7 @@ static nb_func *to_axis(nb_func *f, int in, int out)
 
 static void mapping(void)
 {
-    nb_tensor *x = VEC(1, 2, 3), *w = num(5), *y[3];
+    nb_tensor *x = VEC(1, 2, 3), *w = num(5), *y[3] = {0};
     nb_func *mul = nb_func_new(product, NULL);
     nb_func *all = map2(mul, NB_UNMAPPED, 0);
     SAYS("vmap of grad keeps one gradient per lane for a shared weight",
@@ -484,7 +484,7 @@ static void axes(void)
 {
     nb_tensor *m =
         nb_constant(NB_F64, 2, (int64_t[]){2, 3}, (double[]){1, 2, 3, 4, 5, 6});
-    nb_tensor *b = VEC(10, 20), *y[3];
+    nb_tensor *b = VEC(10, 20), *y[3] = {0};
     nb_func *id = nb_func_new(identity, NULL);
     SAYS("in_axes 0 and out_axes -1 transpose", call(to_axis(id, 0, -1), m), 1,
          4, 2, 5, 3, 6);
@@ -667,7 +667,7 @@ static nb_status twice(void *ctx, int nx, nb_tensor *const *x, int *ny,
 
 static void functions(void)
 {
-    nb_tensor *x = num(3), *half = nb_scalar_float(3, NB_F16), *y[3];
+    nb_tensor *x = num(3), *half = nb_scalar_float(3, NB_F16), *y[3] = {0};
     int n = 3;
     nb_func *f = nb_func_new(square, NULL), *mul = nb_func_new(product, NULL);
     SAYS("one tensor in two places is two arguments", call2(grad(mul), x, x),
@@ -906,7 +906,7 @@ static nb_status pulling(void *ctx, int nx, nb_tensor *const *x, int *ny,
 
 static void tapes(void)
 {
-    nb_tensor *x = VEC(1, 2), *in, *y, *cx, *uy, *ct = VEC(1, 10);
+    nb_tensor *x = VEC(1, 2), *in, *y, *cx = NULL, *uy = NULL, *ct = VEC(1, 10);
     int64_t before = nb_stats_get().nodes_live;
     nb_scope_open();
     nb_tape *t = nb_tape_open(1, &x, &in);
@@ -1061,8 +1061,10 @@ static void training(void)
     nb_stats early = {0}, late;
     nb_tensor *x = draw(2, (int64_t[]){16, 2}, -1, 1);
     nb_tensor *target = nb_matmul(x, VEC(2, -1));
-    nb_tensor *w = nb_keep(VEC(0, 0));
     nb_realize(target);
+    nb_scope_open(); /* which must not hold on to the first w */
+    nb_tensor *w = nb_keep(VEC(0, 0));
+    nb_scope_close(0, NULL);
     for (int i = 0; i < 1000; i++) {
         if (i == 10) early = nb_stats_get();
         nb_scope_open();
@@ -1232,9 +1234,9 @@ int main(void)
         all[i]();
         nb_scope_close(0, NULL);
     }
-    faults();
     int64_t nodes = nb_stats_get().nodes_live;
     expect(nodes == 0 && all_closed(), "%lld nodes are still alive",
            (long long)nodes);
+    faults();
     return tally();
 }

@@ -42,10 +42,10 @@ def _gather() -> dict[str, object]:
     found: dict[str, object] = {
         n: f for n, f in _nabla.ops.items() if n not in parts
     }
-    homes = (_interop, _nabla, _dtypes, _devices, _functions, _config)
-    for home in homes:
+    found |= {n: getattr(_nabla, n) for n in _table.EXTENSION.split()}
+    for home in (_interop, _dtypes, _devices, _functions, _config):
         there = vars(home)
-        found |= {n: there[n] for n in listed if n in there and n != "ops"}
+        found |= {n: there[n] for n in listed if n in there}
     found.update(random.STATEFUL)
     found.update({d.name: d for d in _dtypes.DType})
     found.update(e=2.718281828459045, pi=3.141592653589793)

@@ -98,6 +98,13 @@ PyTreeDef register_pytree_node tensor_leaves traced untraced tree_flatten
 tree_leaves tree_map tree_structure tree_unflatten with_batch_dims
 """
 
+# What is taken from the extension as it stands.
+EXTENSION = """
+AxisError PyTreeDef Tensor can_cast manual_seed realize_all register_pytree_node
+result_type tensor_leaves tree_flatten tree_leaves tree_map tree_structure
+tree_unflatten
+"""
+
 # nabla.__all__, in this order; a name that is not there yet is left out.
 NAMES = f"""
 defaults default_device default_dtype defaults_like manual_seed devices DType

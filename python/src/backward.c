@@ -105,7 +105,7 @@ static void take(void *ctx, nb_tensor *x, nb_tensor *grad)
             h->failed = true;
             return;
         }
-        Py_INCREF(t);
+        Py_INCREF((PyObject *)t);
         h->object[h->n] = t;
         h->grad[h->n++] = grad;
     }
@@ -114,7 +114,7 @@ static void take(void *ctx, nb_tensor *x, nb_tensor *grad)
 static void let_go(haul *h)
 {
     for (int i = 0; i < h->n; i++)
-        Py_DECREF(h->object[i]);
+        Py_DECREF((PyObject *)h->object[i]);
     PyMem_Free(h->object);
     PyMem_Free(h->grad);
 }

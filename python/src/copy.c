@@ -33,10 +33,10 @@ static PyObject *copy(PyObject *o, PyObject *unused)
     LEAVE;
     if (!y) return NULL;
     nb_py_tensor *to = (nb_py_tensor *)y;
-    to->requires_grad = from->requires_grad;
     to->buffer_ops = from->buffer_ops;
     to->cut = leaf;
     nb_set_traced(to->x, nb_is_traced(from->x));
+    if (!nb_py_require(to, from->requires_grad)) Py_CLEAR(y);
     return y;
 }
 
@@ -117,10 +117,8 @@ PyObject *nb_py_load(PyObject *self, PyObject *args)
     ENTER;
     y = nb_py_wrap(nb_constant(d, rank, size, data));
     LEAVE;
-    if (y && requires_grad) {
-        ((nb_py_tensor *)y)->requires_grad = true;
-        nb_set_traced(nb_py_get(y), true);
-    }
+    if (y && requires_grad && !nb_py_require((nb_py_tensor *)y, true))
+        Py_CLEAR(y);
     return y;
 }
 

@@ -122,7 +122,8 @@ static int exec(PyObject *module)
 {
     if (make_axis_error(module) < 0 || nb_py_tensor_add(module) < 0 ||
         nb_py_ops_add(module) < 0 || nb_py_tree_add(module) < 0 ||
-        nb_py_interop_add(module) < 0 || nb_py_index_add(module) < 0)
+        nb_py_interop_add(module) < 0 || nb_py_index_add(module) < 0 ||
+        nb_py_transform_add(module) < 0)
         return -1;
     return PyModule_AddStringConstant(module, "version", nb_version());
 }

@@ -26,6 +26,7 @@ typedef struct nb_py_tensor {
     PyObject_HEAD nb_tensor *x; /* kept */
     PyObject *grad;
     PyObject *weakrefs;
+    struct nb_py_tensor *next; /* in the table of those that require grad */
     bool requires_grad;
     bool cut;        /* its history is not recorded: it counts as a leaf */
     char buffer_ops; /* whether it was assigned to: none, NO or YES */
@@ -85,6 +86,25 @@ bool nb_py_realize(int n, nb_tensor *const *x); /* without the GIL */
 /* The value of a Tensor, realised and kept: another thread may give the object
  * a new one meanwhile. */
 nb_tensor *nb_py_realized(PyObject *o);
+
+/* backward.c: whether backward sets grad here.  nb_py_set_value gives the
+ * object a reference of the caller's; NULL: for good. */
+bool nb_py_require(nb_py_tensor *self, bool yes);
+void nb_py_set_value(nb_py_tensor *self, nb_tensor *x);
+PyObject *nb_py_backward_all(PyObject *self, PyObject *args);
+extern PyMethodDef nb_py_backward_methods[];
+
+/* transform.c: lists of tensors, NULL for None; an array to PyMem_Free whose
+ * tensors the list holds, a list of new objects. */
+nb_tensor **nb_py_tensors(PyObject *list, int *n);
+PyObject *nb_py_list(int n, nb_tensor *const *x);
+int nb_py_tapes_open(void); /* in this thread */
+int nb_py_transform_add(PyObject *module);
+extern PyMethodDef nb_py_control_functions[]; /* control.c */
+
+/* Of the engine, which does not say so in its header: a function that lets go
+ * of what it closes over when it goes. */
+nb_func *nb_func_owning(nb_body *body, void *ctx, void (*release)(void *));
 
 /* attrs.c: static arguments of the op that made a tensor. */
 PyObject *nb_py_op_kwargs(PyObject *o);

@@ -15,6 +15,7 @@ static nb_py_tensor *bare(PyTypeObject *type)
     if (!self) return NULL;
     self->x = NULL;
     self->grad = self->weakrefs = NULL;
+    self->next = NULL;
     self->requires_grad = self->cut = false;
     self->buffer_ops = 0;
     return self;
@@ -38,11 +39,10 @@ PyObject *nb_py_wrap(nb_tensor *x)
 
 void nb_py_replace(nb_py_tensor *self, nb_tensor *x)
 {
-    nb_tensor *old = self->x;
-    self->x = nb_keep(x);
+    bool traced = nb_is_traced(self->x);
+    nb_py_set_value(self, nb_keep(x));
     self->cut = false;
-    if (nb_is_traced(old)) nb_set_traced(self->x, true);
-    nb_drop(old);
+    if (traced) nb_set_traced(self->x, true);
 }
 
 static void dealloc(PyObject *o)
@@ -50,27 +50,13 @@ static void dealloc(PyObject *o)
     nb_py_tensor *self = (nb_py_tensor *)o;
     PyTypeObject *type = Py_TYPE(o);
     if (self->weakrefs) PyObject_ClearWeakRefs(o);
-    nb_drop(self->x);
+    nb_py_set_value(self, NULL);
     Py_XDECREF(self->grad);
     if (type == nb_py_Tensor)
         PyObject_Free(o);
     else /* a subclass may have come from elsewhere */
         ((freefunc)PyType_GetSlot(type, Py_tp_free))(o);
     Py_DECREF(type);
-}
-
-static bool require(nb_py_tensor *self, bool yes)
-{
-    nb_dtype d = nb_dtype_of(self->x);
-    if (yes && !nb_dtype_is_float(d)) {
-        PyErr_Format(PyExc_TypeError,
-                     "only floating tensors can require grad, not %s",
-                     nb_dtype_name(d));
-        return false;
-    }
-    self->requires_grad = yes;
-    if (yes) nb_set_traced(self->x, true);
-    return true;
 }
 
 static PyObject *new (PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -94,7 +80,8 @@ static PyObject *new (PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (x && nb_py_realize(1, &x)) self->x = nb_keep(x);
     if (!self->x) nb_py_raise();
     LEAVE;
-    if (!self->x || (requires_grad && !require(self, true))) Py_CLEAR(self);
+    if (!self->x || (requires_grad && !nb_py_require(self, true)))
+        Py_CLEAR(self);
     return (PyObject *)self;
 }
 
@@ -245,7 +232,7 @@ static int set_requires_grad(PyObject *o, PyObject *v, void *unused)
 {
     int yes = v ? PyObject_IsTrue(v) : 0;
     (void)unused;
-    return yes >= 0 && require((nb_py_tensor *)o, yes) ? 0 : -1;
+    return yes >= 0 && nb_py_require((nb_py_tensor *)o, yes) ? 0 : -1;
 }
 
 static int set_grad(PyObject *o, PyObject *v, void *unused)
@@ -489,6 +476,7 @@ int nb_py_tensor_add(PyObject *module)
     int n = 0, m = 0;
     m = add_methods(all, m, methods);
     m = add_methods(all, m, nb_py_copy_methods);
+    m = add_methods(all, m, nb_py_backward_methods);
     add_methods(all, m, nb_py_interop_methods);
     n = add_slots(slots, n, own);
     n = add_slots(slots, n, nb_py_number_slots);

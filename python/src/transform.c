@@ -1,0 +1,649 @@
+/* transform.c - tapes, lanes and listings: the pieces that nabla.transforms is
+ * made of.
+ *
+ * A tape belongs to the thread that opened it until it is closed, and lanes to
+ * the thread that opened them; both are closed in the reverse order of opening,
+ * whatever the function in between did, which is up to the Python code. */
+#include "py.h"
+
+#include <string.h>
+
+/* Lists of tensors */
+
+nb_tensor **nb_py_tensors(PyObject *list, int *n)
+{
+    Py_ssize_t count = PyList_Size(list);
+    if (count < 0) return NULL;
+    nb_tensor **x = PyMem_Calloc((size_t)count + 1, sizeof *x);
+    if (!x) return (void)PyErr_NoMemory(), NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *o = PyList_GetItem(list, i);
+        if (o == Py_None) continue;
+        if (!nb_py_is_tensor(o)) {
+            PyErr_SetString(PyExc_TypeError, "a list of tensors is needed");
+            PyMem_Free(x);
+            return NULL;
+        }
+        x[i] = nb_py_get(o);
+    }
+    *n = (int)count;
+    return x;
+}
+
+PyObject *nb_py_list(int n, nb_tensor *const *x)
+{
+    PyObject *list = PyList_New(n);
+    for (int i = 0; list && i < n; i++) {
+        PyObject *o = x[i] ? nb_py_wrap(x[i]) : Py_NewRef(Py_None);
+        if (!o) {
+            Py_DECREF(list);
+            return NULL;
+        }
+        PyList_SetItem(list, i, o);
+    }
+    return list;
+}
+
+/* Lanes.  Those open in this thread, which the engine does not list. */
+
+enum { MAX_LANES = 64 };
+typedef struct lane {
+    int id;
+    int64_t size;
+    PyObject *name[2]; /* kept; the engine knows the first, or NULL */
+} lane;
+static _Thread_local struct {
+    lane lane[MAX_LANES];
+    int n;
+} lanes;
+
+static const char *text_of(PyObject *name)
+{
+    return name ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
+}
+
+static int lane_begin(int64_t size, PyObject *name, PyObject *alias)
+{
+    if (!name) name = alias;
+    const char *text = text_of(name);
+    if (name && !text) return 0;
+    int id = lanes.n < MAX_LANES ? nb_lane_begin(size, text) : 0;
+    if (!id) return 0;
+    Py_XINCREF(name);
+    Py_XINCREF(alias);
+    lanes.lane[lanes.n++] = (lane){id, size, {name, alias}};
+    return id;
+}
+
+static void lane_end(void)
+{
+    lane *l = &lanes.lane[--lanes.n];
+    nb_lane_end();
+    Py_XDECREF(l->name[0]);
+    Py_XDECREF(l->name[1]);
+}
+
+static PyObject *begin(PyObject *self, PyObject *args)
+{
+    long long size;
+    PyObject *name[2];
+    (void)self;
+    if (!PyArg_ParseTuple(args, "LOO:lane_begin", &size, &name[0], &name[1]))
+        return NULL;
+    for (int k = 0; k < 2; k++) {
+        if (name[k] == Py_None) name[k] = NULL;
+        if (name[k] && !PyUnicode_Check(name[k]))
+            return PyErr_Format(PyExc_TypeError,
+                                "vmap: the name of an axis is a str");
+    }
+    int id = lane_begin(size, name[0], name[1]);
+    return id ? PyLong_FromLong(id) : nb_py_raise();
+}
+
+static PyObject *end(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    if (lanes.n) lane_end();
+    Py_RETURN_NONE;
+}
+
+/* The name by which the engine knows the innermost open axis of that name;
+ * NULL: of the innermost that has one. */
+static bool find_lane(PyObject *name, const char **text)
+{
+    for (int i = lanes.n - 1; i >= 0; i--)
+        for (int k = 0; k < 2; k++) {
+            PyObject *own = lanes.lane[i].name[k];
+            if (!own || (name && PyUnicode_Compare(own, name))) continue;
+            *text = text_of(lanes.lane[i].name[0]);
+            return *text;
+        }
+    if (name)
+        PyErr_Format(PyExc_ValueError, "no open vmap has an axis named %R",
+                     name);
+    else
+        PyErr_SetString(PyExc_ValueError, "no open vmap has a named axis");
+    return false;
+}
+
+/* lane_named(name or None): whether an open vmap has that name, or any. */
+static PyObject *named(PyObject *self, PyObject *name)
+{
+    const char *text;
+    bool any = name == Py_None;
+    (void)self;
+    if (!any && !PyUnicode_Check(name))
+        return PyErr_Format(PyExc_TypeError, "the name of an axis is a str");
+    bool found = find_lane(any ? NULL : name, &text);
+    if (!found) PyErr_Clear();
+    return PyBool_FromLong(found);
+}
+
+static PyObject *open_lanes(PyObject *self, PyObject *unused)
+{
+    PyObject *list = PyList_New(0);
+    (void)self, (void)unused;
+    for (int i = 0; list && i < lanes.n; i++) {
+        PyObject *pair = Py_BuildValue("(iL)", lanes.lane[i].id,
+                                       (long long)lanes.lane[i].size);
+        if (!pair || PyList_Append(list, pair) < 0) Py_CLEAR(list);
+        Py_XDECREF(pair);
+    }
+    return list;
+}
+
+static PyObject *hide(PyObject *self, PyObject *args)
+{
+    PyObject *x;
+    int axis, id;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "O!ii:hide", nb_py_Tensor, &x, &axis, &id))
+        return NULL;
+    ENTER;
+    PyObject *y = nb_py_wrap(nb_lane_hide(nb_py_get(x), axis, id));
+    LEAVE;
+    return y;
+}
+
+/* show(x, axis or None, lane, size) */
+static PyObject *show(PyObject *self, PyObject *args)
+{
+    PyObject *x, *axis;
+    int id;
+    long long size;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "O!OiL:show", nb_py_Tensor, &x, &axis, &id,
+                          &size))
+        return NULL;
+    long at = axis == Py_None ? NB_UNMAPPED : PyLong_AsLong(axis);
+    if (PyErr_Occurred()) return NULL;
+    ENTER;
+    PyObject *y = nb_py_wrap(nb_lane_show(nb_py_get(x), (int)at, id, size));
+    LEAVE;
+    return y;
+}
+
+/* Whether x differs along a lane. */
+static PyObject *varies(PyObject *self, PyObject *args)
+{
+    PyObject *x;
+    int id;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "O!i:varies", nb_py_Tensor, &x, &id))
+        return NULL;
+    return PyBool_FromLong(nb_lane_has(nb_py_get(x), id));
+}
+
+/* Between lanes */
+
+static PyObject *lane_reduce(PyObject *self, PyObject *args)
+{
+    static const struct {
+        const char *name;
+        nb_tensor *(*f)(nb_tensor *, const char *);
+    } known[] = {{"sum", nb_lane_sum},
+                 {"mean", nb_lane_mean},
+                 {"max", nb_lane_max},
+                 {"min", nb_lane_min}};
+    PyObject *x, *name;
+    const char *how, *text;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "O!Us:lane_reduce", nb_py_Tensor, &x, &name,
+                          &how) ||
+        !find_lane(name, &text))
+        return NULL;
+    for (size_t k = 0; k < sizeof known / sizeof known[0]; k++) {
+        if (strcmp(known[k].name, how) != 0) continue;
+        ENTER;
+        nb_py_locate();
+        PyObject *y = nb_py_wrap(known[k].f(nb_py_get(x), text));
+        LEAVE;
+        return y;
+    }
+    return PyErr_Format(PyExc_ValueError, "no reduction %s", how);
+}
+
+static PyObject *lane_index(PyObject *self, PyObject *name)
+{
+    const char *text;
+    (void)self;
+    if (!find_lane(name == Py_None ? NULL : name, &text)) return NULL;
+    ENTER;
+    nb_py_locate();
+    PyObject *y = nb_py_wrap(nb_lane_index(text));
+    LEAVE;
+    return y;
+}
+
+/* lane_permute(x, name or None, [src0, dst0, src1, ...]) */
+static PyObject *lane_permute(PyObject *self, PyObject *args)
+{
+    PyObject *x, *name, *list, *y = NULL;
+    const char *text;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "O!OO!:lane_permute", nb_py_Tensor, &x, &name,
+                          &PyList_Type, &list) ||
+        !find_lane(name == Py_None ? NULL : name, &text))
+        return NULL;
+    int n = (int)PyList_Size(list);
+    int64_t *ends = PyMem_Calloc((size_t)n + 1, sizeof *ends);
+    if (!ends) return PyErr_NoMemory();
+    for (int i = 0; i < n; i++)
+        ends[i] = PyLong_AsLongLong(PyList_GetItem(list, i));
+    if (!PyErr_Occurred() && nb_scope_open() == NB_OK) {
+        nb_py_locate();
+        y = nb_py_wrap(nb_lane_permute(nb_py_get(x), text, n / 2,
+                                       (const int64_t(*)[2])ends));
+        LEAVE;
+    }
+    PyMem_Free(ends);
+    return y;
+}
+
+/* Tapes */
+
+static _Thread_local int tapes_open;
+
+int nb_py_tapes_open(void)
+{
+    return tapes_open;
+}
+
+typedef struct tape {
+    PyObject_HEAD nb_tape *tape; /* NULL: dropped */
+    bool open;
+    PyObject *x, *y; /* lists: its arguments, then its results */
+} tape;
+
+static PyTypeObject *Tape;
+
+static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *list;
+    int n;
+    if (kwargs && PyDict_Size(kwargs))
+        return PyErr_Format(PyExc_TypeError, "Tape takes no keywords");
+    if (!PyArg_ParseTuple(args, "O!:Tape", &PyList_Type, &list)) return NULL;
+    nb_tensor **x = nb_py_tensors(list, &n);
+    nb_tensor **fresh = x ? PyMem_Calloc((size_t)n + 1, sizeof *fresh) : NULL;
+    tape *self = fresh ? PyObject_New(tape, type) : NULL;
+    if (self) {
+        self->tape = NULL;
+        self->open = false;
+        self->x = self->y = NULL;
+        if (nb_scope_open() == NB_OK) {
+            self->tape = nb_tape_open(n, x, fresh);
+            if (self->tape) self->x = nb_py_list(n, fresh);
+            LEAVE;
+        }
+        self->open = self->tape;
+        tapes_open += self->open;
+        if (!self->x) {
+            nb_py_raise();
+            Py_CLEAR(self);
+        }
+    }
+    PyMem_Free(x);
+    PyMem_Free(fresh);
+    return (PyObject *)self;
+}
+
+static void tape_drop(tape *self)
+{
+    nb_tape *t = self->tape;
+    tapes_open -= self->open;
+    self->open = false;
+    self->tape = NULL;
+    nb_tape_drop(t);
+}
+
+static void tape_dealloc(PyObject *o)
+{
+    tape *self = (tape *)o;
+    PyTypeObject *type = Py_TYPE(o);
+    tape_drop(self);
+    Py_XDECREF(self->x);
+    Py_XDECREF(self->y);
+    PyObject_Free(o);
+    Py_DECREF(type);
+}
+
+/* For a finally: drops a tape that was not closed. */
+static PyObject *tape_end(PyObject *o, PyObject *unused)
+{
+    tape *self = (tape *)o;
+    (void)unused;
+    if (self->open) tape_drop(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *tape_close(PyObject *o, PyObject *list)
+{
+    tape *self = (tape *)o;
+    int n;
+    if (!PyList_Check(list) || !self->open)
+        return PyErr_Format(PyExc_TypeError, "a list, for an open tape");
+    nb_tensor **y = nb_py_tensors(list, &n);
+    if (!y) return NULL;
+    nb_status s = nb_scope_open();
+    if (s == NB_OK) {
+        s = nb_tape_close(self->tape, n, y);
+        LEAVE;
+    }
+    PyMem_Free(y);
+    tapes_open -= self->open;
+    self->open = false;
+    if (s != NB_OK) return nb_py_raise();
+    Py_INCREF(list);
+    self->y = list;
+    Py_RETURN_NONE;
+}
+
+typedef nb_status walk(nb_tape *t, nb_tensor *const *in, nb_tensor **out);
+
+static PyObject *tape_walk(PyObject *o, PyObject *list, bool back)
+{
+    tape *self = (tape *)o;
+    int n, there;
+    if (!PyList_Check(list) || !self->tape || !self->y)
+        return PyErr_Format(PyExc_TypeError, "a list, for a closed tape");
+    int nx = (int)PyList_Size(self->x), ny = (int)PyList_Size(self->y);
+    nb_tensor **in = nb_py_tensors(list, &n), **out = NULL;
+    PyObject *y = NULL;
+    there = back ? ny : nx;
+    if (in && n != there)
+        PyErr_Format(PyExc_ValueError, "%d values, the tape has %d", n, there);
+    else if (in)
+        out = PyMem_Calloc((size_t)(nx + ny) + 1, sizeof *out);
+    if (out && nb_scope_open() == NB_OK) {
+        nb_py_locate();
+        walk *f = back ? nb_tape_pull : nb_tape_push;
+        if (f(self->tape, in, out) == NB_OK)
+            y = nb_py_list(back ? nx : ny, out);
+        LEAVE;
+    }
+    if (!y) nb_py_raise();
+    PyMem_Free(in);
+    PyMem_Free(out);
+    return y;
+}
+
+static PyObject *tape_push(PyObject *o, PyObject *list)
+{
+    return tape_walk(o, list, false);
+}
+
+static PyObject *tape_pull(PyObject *o, PyObject *list)
+{
+    return tape_walk(o, list, true);
+}
+
+/* Jacobians: rows of one side, mapped over a basis of the other. */
+
+typedef struct sweep {
+    nb_tape *tape;
+    bool back;
+    int k, from_n, to_n;      /* which of the side that the basis is of */
+    nb_tensor **from, **to;   /* that side, the other */
+    nb_tensor **in, **out;    /* room for a walk */
+} sweep;
+
+/* Rows first .. first + n - 1 of the identity, each of the shape of x. */
+static nb_tensor *basis(const nb_tensor *x, int64_t first, int64_t n)
+{
+    int64_t shape[NB_PY_RANK + 1] = {n};
+    nb_sizes(x, shape + 1);
+    return nb_reshape(nb_eye(n, nb_elements(x), first, nb_dtype_of(x)),
+                      nb_rank(x) + 1, shape);
+}
+
+/* What came out for `to[j]`, its lane shown in front; zeros for nothing. */
+static nb_tensor *row(const sweep *s, int j, int id, int64_t n)
+{
+    int64_t shape[NB_PY_RANK + 1] = {n};
+    nb_tensor *g = s->out[j], *x = s->to[j];
+    if (g) return nb_lane_show(g, 0, id, n);
+    nb_sizes(x, shape + 1);
+    return nb_zeros(nb_rank(x) + 1, shape, nb_dtype_of(x));
+}
+
+static bool piece(const sweep *s, int64_t first, int64_t n, nb_tensor **rows)
+{
+    int id = lane_begin(n, NULL, NULL);
+    if (!id) return false;
+    nb_tensor *b = nb_lane_hide(basis(s->from[s->k], first, n), 0, id);
+    memset(s->in, 0, (size_t)s->from_n * sizeof *s->in);
+    memset(s->out, 0, (size_t)s->to_n * sizeof *s->out);
+    s->in[s->k] = b;
+    walk *f = s->back ? nb_tape_pull : nb_tape_push;
+    bool ok = b && f(s->tape, s->in, s->out) == NB_OK;
+    lane_end();
+    for (int j = 0; ok && j < s->to_n; j++)
+        ok = (rows[j] = row(s, j, id, n));
+    return ok;
+}
+
+/* A row costs about the other side, and a few times what the function holds in
+ * between, which is taken as the larger of the two sides. */
+static int64_t rows_at_once(const sweep *s)
+{
+    double a = (double)nb_elements(s->from[s->k]), b = 0, rows;
+    for (int j = 0; j < s->to_n; j++)
+        b += (double)nb_elements(s->to[j]);
+    double bytes = 8 * (a > b ? a : b) *
+                   (double)nb_dtype_size(nb_dtype_of(s->from[s->k]));
+    rows = bytes > 0 ? (double)nb_jacobian_budget() / bytes : 1e9;
+    return rows < 1 ? 1 : rows > 1e9 ? (int64_t)1e9 : (int64_t)rows;
+}
+
+/* All pieces, each computed before the next so that its workings go. */
+static bool in_pieces(const sweep *s, int64_t total, int64_t chunk,
+                      nb_tensor **rows)
+{
+    int n = (int)((total + chunk - 1) / chunk);
+    nb_tensor **part =
+        PyMem_Calloc((size_t)n * (size_t)s->to_n + 1, sizeof *part);
+    nb_tensor **column = PyMem_Calloc((size_t)n, sizeof *column);
+    bool ok = part && column;
+    for (int p = 0; ok && p < n; p++) {
+        int64_t first = p * chunk, left = total - first;
+        nb_tensor **mine = part + p * s->to_n;
+        ok = nb_scope_open() == NB_OK;
+        if (!ok) break;
+        ok = piece(s, first, left < chunk ? left : chunk, mine) &&
+             nb_py_realize(s->to_n, mine);
+        nb_scope_close(ok ? s->to_n : 0, mine);
+    }
+    for (int j = 0; ok && j < s->to_n; j++) {
+        for (int p = 0; p < n; p++)
+            column[p] = part[p * s->to_n + j];
+        ok = (rows[j] = nb_concatenate(n, column, 0));
+    }
+    PyMem_Free(part);
+    PyMem_Free(column);
+    return ok;
+}
+
+/* (elements of y, x) or (elements of x, y) as (y, x). */
+static nb_tensor *shaped(const sweep *s, nb_tensor *rows, int j)
+{
+    const nb_tensor *y = s->back ? s->from[s->k] : s->to[j];
+    const nb_tensor *x = s->back ? s->to[j] : s->from[s->k];
+    int64_t shape[2 * NB_PY_RANK];
+    nb_sizes(y, shape);
+    nb_sizes(x, shape + nb_rank(y));
+    if (!s->back)
+        rows = nb_moveaxis(rows, 1, (int64_t[]){0}, (int64_t[]){-1});
+    return nb_reshape(rows, nb_rank(y) + nb_rank(x), shape);
+}
+
+static PyObject *sweep_all(const sweep *s, int64_t chunk)
+{
+    int64_t total = nb_elements(s->from[s->k]);
+    nb_tensor **rows = PyMem_Calloc((size_t)s->to_n + 1, sizeof *rows);
+    if (!rows) return PyErr_NoMemory();
+    if (chunk <= 0) chunk = rows_at_once(s);
+    bool ok = chunk >= total ? piece(s, 0, total, rows)
+                             : in_pieces(s, total, chunk, rows);
+    for (int j = 0; ok && j < s->to_n; j++)
+        ok = (rows[j] = shaped(s, rows[j], j));
+    PyObject *list = ok ? nb_py_list(s->to_n, rows) : nb_py_raise();
+    PyMem_Free(rows);
+    return list;
+}
+
+/* jacobian(back, k, chunk): of result k by every argument, or of every result
+ * by argument k; blocks of shape result + argument. */
+static PyObject *tape_jacobian(PyObject *o, PyObject *args)
+{
+    tape *self = (tape *)o;
+    int back, k;
+    long long chunk;
+    PyObject *list = NULL;
+    if (!PyArg_ParseTuple(args, "piL:jacobian", &back, &k, &chunk)) return NULL;
+    if (!self->tape || !self->y)
+        return PyErr_Format(PyExc_TypeError, "the tape is not closed");
+    sweep s = {.tape = self->tape, .back = back, .k = k};
+    s.from = nb_py_tensors(back ? self->y : self->x, &s.from_n);
+    s.to = s.from ? nb_py_tensors(back ? self->x : self->y, &s.to_n) : NULL;
+    s.in = s.to ? PyMem_Calloc((size_t)s.from_n + 1, sizeof *s.in) : NULL;
+    s.out = s.in ? PyMem_Calloc((size_t)s.to_n + 1, sizeof *s.out) : NULL;
+    if (s.out && nb_scope_open() == NB_OK) {
+        nb_py_locate();
+        list = sweep_all(&s, chunk);
+        LEAVE;
+    }
+    if (!list) nb_py_raise();
+    PyMem_Free(s.from);
+    PyMem_Free(s.to);
+    PyMem_Free(s.in);
+    PyMem_Free(s.out);
+    return list;
+}
+
+static PyObject *tape_fresh(PyObject *o, void *unused)
+{
+    (void)unused;
+    return Py_NewRef(((tape *)o)->x);
+}
+
+static PyMethodDef tape_methods[] = {
+    {"close", tape_close, METH_O, NULL},
+    {"end", tape_end, METH_NOARGS, NULL},
+    {"push", tape_push, METH_O, NULL},
+    {"pull", tape_pull, METH_O, NULL},
+    {"jacobian", tape_jacobian, METH_VARARGS, NULL},
+    {0}};
+static PyGetSetDef tape_getset[] = {{"fresh", tape_fresh, NULL, NULL, NULL},
+                                    {0}};
+static PyType_Slot tape_slots[] = {{Py_tp_new, tape_new},
+                                   {Py_tp_dealloc, tape_dealloc},
+                                   {Py_tp_methods, tape_methods},
+                                   {Py_tp_getset, tape_getset},
+                                   {0, NULL}};
+static PyType_Spec tape_spec = {
+    .name = "nabla._nabla.Tape",
+    .basicsize = sizeof(tape),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = tape_slots,
+};
+
+/* Places of the floating tensors in a list of leaves. */
+static PyObject *real_leaves(PyObject *self, PyObject *list)
+{
+    PyObject *at = PyList_New(0);
+    Py_ssize_t n = at ? PyList_Size(list) : 0;
+    (void)self;
+    for (Py_ssize_t i = 0; at && i < n; i++) {
+        PyObject *o = PyList_GetItem(list, i), *place;
+        if (!nb_py_is_tensor(o)) continue;
+        if (!nb_dtype_is_float(nb_dtype_of(nb_py_get(o)))) continue;
+        place = PyLong_FromSsize_t(i);
+        if (!place || PyList_Append(at, place) < 0) Py_CLEAR(at);
+        Py_XDECREF(place);
+    }
+    if (n < 0) Py_CLEAR(at);
+    return at;
+}
+
+static PyObject *jacobian_budget(PyObject *self, PyObject *bytes)
+{
+    (void)self;
+    if (bytes != Py_None) {
+        size_t n = PyLong_AsSize_t(bytes);
+        if (PyErr_Occurred()) return NULL;
+        nb_jacobian_budget_set(n);
+    }
+    return PyLong_FromSize_t(nb_jacobian_budget());
+}
+
+/* Listings */
+
+static PyObject *graph_text(PyObject *self, PyObject *args)
+{
+    PyObject *inputs, *outputs, *said = NULL;
+    nb_tensor **x = NULL, **y = NULL;
+    nb_graph *g = NULL;
+    int nx, ny;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "O!O!:graph_text", &PyList_Type, &inputs,
+                          &PyList_Type, &outputs))
+        return NULL;
+    if ((x = nb_py_tensors(inputs, &nx)) && (y = nb_py_tensors(outputs, &ny)) &&
+        nb_graph_of(nx, x, ny, y, &g) == NB_OK) {
+        char *text = nb_graph_text(g);
+        if (text) said = PyUnicode_FromString(text);
+        nb_text_release(text);
+    }
+    if (!said) nb_py_raise();
+    nb_graph_free(g);
+    PyMem_Free(x);
+    PyMem_Free(y);
+    return said;
+}
+
+static PyMethodDef functions[] = {
+    {"lane_begin", begin, METH_VARARGS, NULL},
+    {"lane_end", end, METH_NOARGS, NULL},
+    {"lane_named", named, METH_O, NULL},
+    {"open_lanes", open_lanes, METH_NOARGS, NULL},
+    {"hide", hide, METH_VARARGS, NULL},
+    {"show", show, METH_VARARGS, NULL},
+    {"varies", varies, METH_VARARGS, NULL},
+    {"lane_reduce", lane_reduce, METH_VARARGS, NULL},
+    {"lane_index", lane_index, METH_O, NULL},
+    {"lane_permute", lane_permute, METH_VARARGS, NULL},
+    {"real_leaves", real_leaves, METH_O, NULL},
+    {"jacobian_budget", jacobian_budget, METH_O, NULL},
+    {"graph_text", graph_text, METH_VARARGS, NULL},
+    {"backward_all", nb_py_backward_all, METH_VARARGS, NULL},
+    {0}};
+
+int nb_py_transform_add(PyObject *module)
+{
+    Tape = (PyTypeObject *)PyType_FromSpec(&tape_spec);
+    if (!Tape || PyModule_AddFunctions(module, functions) < 0 ||
+        PyModule_AddFunctions(module, nb_py_control_functions) < 0)
+        return -1;
+    return PyModule_AddObjectRef(module, "Tape", (PyObject *)Tape);
+}
