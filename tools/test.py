@@ -52,7 +52,7 @@ def counted(record: dict[str, str]) -> Count:
     said = record.get("stdout", "")
     text = said + record.get("stderr", "")
     passed, failed = (
-        sum(map(int, re.findall(rf"\[  {word}  \] (\d+) test", text)))
+        sum(map(int, re.findall(rf"\[  {word}  \] (?:\w+: )?(\d+) test", text)))
         for word in ("PASSED", "FAILED")
     )
     if own := re.search(r"(.*\n)?(\d+) passed, (\d+) failed\s*$", said):

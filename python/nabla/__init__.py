@@ -25,7 +25,9 @@ from . import (  # noqa: E402
     _tensor,
     linalg,  # noqa: F401
     random,
+    transforms,
 )
+from .transforms import _hidden, _lanes  # noqa: E402
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +45,8 @@ def _gather() -> dict[str, object]:
         n: f for n, f in _nabla.ops.items() if n not in parts
     }
     found |= {n: getattr(_nabla, n) for n in _table.EXTENSION.split()}
-    for home in (_interop, _dtypes, _devices, _functions, _config):
+    homes = (_interop, _dtypes, _devices, _functions, _config)
+    for home in (*homes, transforms, _hidden, _lanes):
         there = vars(home)
         found |= {n: there[n] for n in listed if n in there}
     found.update(random.STATEFUL)
@@ -79,10 +82,12 @@ def _modules(found: dict[str, object]) -> None:
 
     own = {"ensure_tensor": _nabla.ensure_tensor}
     every = " ".join(_table.FAMILIES.values())
-    _module("ops", pick(every, vars(_functions)) | own)
+    inner = vars(_functions) | vars(_hidden) | vars(_lanes)
+    _module("ops", pick(every, inner) | own)
     for family, names in _table.FAMILIES.items():
-        _module(f"ops.{family}", pick(names, vars(_functions)))
-    _module("core", pick(_table.PYTREE, {}))
+        _module(f"ops.{family}", pick(names, inner))
+    traces = "trace Trace forward_on_trace"
+    _module("core", pick(f"{_table.PYTREE} {traces}", vars(transforms)))
     whole = "tree_flatten_full tree_unflatten_full"
     _module("core.common", pick(f"{_table.PYTREE} {whole}", vars(_nabla)))
     _enter("config", _config.config)

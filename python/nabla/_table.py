@@ -39,10 +39,12 @@ matrix_norm matrix_power matrix_rank cross
 
 # Functions of Python, by themselves not ops, that are methods too.
 METHODS = """
-accelerator astype cast clip cpu cumulative_prod cumulative_sum diff empty_like
-full_like gpu matrix_transpose minmax nonzero norm ones_like pad rebind
-slice_update tensordot unique_all unique_counts unique_inverse unstack
-zeros_like
+accelerator all_reduce astype broadcast_to_physical cast clip cpu
+cumulative_prod cumulative_sum decr_batch_dims diff empty_like full_like gpu
+incr_batch_dims matrix_transpose mean_physical minmax move_axis_from_batch_dims
+move_axis_to_batch_dims nonzero norm ones_like pad ppermute rebind
+reduce_sum_physical slice_update squeeze_physical tensordot unique_all
+unique_counts unique_inverse unsqueeze_physical unstack zeros_like
 """
 
 # The families of ops, by the submodule of nabla.ops.

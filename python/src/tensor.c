@@ -159,12 +159,24 @@ GET(batch_dims)
     return PyLong_FromLong(nb_hidden(X));
 }
 
+/* Hidden sizes, the newest first; the engine has it last. */
+static int hidden_sizes(const nb_tensor *x, int64_t *size)
+{
+    int n = nb_hidden(x);
+    nb_hidden_sizes(x, size);
+    for (int i = 0; i < n / 2; i++) {
+        int64_t swap = size[i];
+        size[i] = size[n - 1 - i];
+        size[n - 1 - i] = swap;
+    }
+    return n;
+}
+
 GET(batch_shape)
 {
     int64_t size[NB_PY_RANK];
-    int n = nb_hidden(X);
+    int n = hidden_sizes(X, size);
     if (n == 0) Py_RETURN_NONE;
-    nb_hidden_sizes(nb_py_get(o), size);
     return nb_py_tuple(n, size);
 }
 
@@ -172,8 +184,7 @@ GET(batch_shape)
 GET(global_shape)
 {
     int64_t size[2 * NB_PY_RANK];
-    int n = nb_hidden(X);
-    nb_hidden_sizes(nb_py_get(o), size);
+    int n = hidden_sizes(X, size);
     nb_sizes(nb_py_get(o), size + n);
     return nb_py_tuple(n + nb_rank(nb_py_get(o)), size);
 }
@@ -228,6 +239,20 @@ static int set_traced(PyObject *o, PyObject *v, void *unused)
     return yes < 0 ? -1 : 0;
 }
 
+static int set_batch_dims(PyObject *o, PyObject *v, void *unused)
+{
+    PyObject *module = PyImport_ImportModule("nabla.transforms._hidden");
+    (void)unused;
+    PyObject *y = module ? PyObject_CallMethod(module, "rebatched", "OO", o,
+                                               v ? v : Py_None)
+                         : NULL;
+    Py_XDECREF(module);
+    if (!y) return -1;
+    nb_py_replace((nb_py_tensor *)o, nb_py_get(y));
+    Py_DECREF(y);
+    return 0;
+}
+
 static int set_requires_grad(PyObject *o, PyObject *v, void *unused)
 {
     int yes = v ? PyObject_IsTrue(v) : 0;
@@ -264,7 +289,8 @@ static PyGetSetDef getset[] = {
     {"requires_grad", get_requires_grad, set_requires_grad,
      "Whether backward() sets grad here.", NULL},
     {"grad", get_grad, set_grad, "The gradient, or None.", NULL},
-    {"batch_dims", get_batch_dims, NULL, "Number of hidden axes.", NULL},
+    {"batch_dims", get_batch_dims, set_batch_dims, "Number of hidden axes.",
+     NULL},
     {"batch_shape", get_batch_shape, NULL, "Hidden sizes, or None.", NULL},
     {"global_shape", get_global_shape, NULL, "With hidden axes.", NULL},
     {"physical_global_shape", get_global_shape, NULL, "With hidden axes.",

@@ -107,17 +107,23 @@ static PyObject *end(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-/* The name by which the engine knows the innermost open axis of that name;
- * NULL: of the innermost that has one. */
-static bool find_lane(PyObject *name, const char **text)
+/* The innermost open axis of that name; NULL: the innermost that has one. */
+static const lane *look_up(PyObject *name)
 {
     for (int i = lanes.n - 1; i >= 0; i--)
         for (int k = 0; k < 2; k++) {
             PyObject *own = lanes.lane[i].name[k];
-            if (!own || (name && PyUnicode_Compare(own, name))) continue;
-            *text = text_of(lanes.lane[i].name[0]);
-            return *text;
+            if (own && (!name || !PyUnicode_Compare(own, name)))
+                return &lanes.lane[i];
         }
+    return NULL;
+}
+
+/* The name by which the engine knows it. */
+static bool find_lane(PyObject *name, const char **text)
+{
+    const lane *l = look_up(name);
+    if (l) return (*text = text_of(l->name[0]));
     if (name)
         PyErr_Format(PyExc_ValueError, "no open vmap has an axis named %R",
                      name);
@@ -129,26 +135,67 @@ static bool find_lane(PyObject *name, const char **text)
 /* lane_named(name or None): whether an open vmap has that name, or any. */
 static PyObject *named(PyObject *self, PyObject *name)
 {
-    const char *text;
     bool any = name == Py_None;
     (void)self;
     if (!any && !PyUnicode_Check(name))
         return PyErr_Format(PyExc_TypeError, "the name of an axis is a str");
-    bool found = find_lane(any ? NULL : name, &text);
-    if (!found) PyErr_Clear();
-    return PyBool_FromLong(found);
+    return PyBool_FromLong(look_up(any ? NULL : name) != NULL);
 }
 
-static PyObject *open_lanes(PyObject *self, PyObject *unused)
+/* lane_find(name): (id, size) */
+static PyObject *lane_find(PyObject *self, PyObject *name)
 {
-    PyObject *list = PyList_New(0);
-    (void)self, (void)unused;
-    for (int i = 0; list && i < lanes.n; i++) {
-        PyObject *pair = Py_BuildValue("(iL)", lanes.lane[i].id,
-                                       (long long)lanes.lane[i].size);
-        if (!pair || PyList_Append(list, pair) < 0) Py_CLEAR(list);
-        Py_XDECREF(pair);
-    }
+    const char *text;
+    (void)self;
+    if (!find_lane(name, &text)) return NULL;
+    const lane *l = look_up(name);
+    return Py_BuildValue("(iL)", l->id, (long long)l->size);
+}
+
+/* Hidden axes by hand have ids of their own: below those of all vmaps, and
+ * above them. */
+enum { BEHIND = -64, BEFORE = INT32_MAX - 64, BY_HAND = 2 * NB_PY_RANK };
+
+/* Showing a lane that x lacks spreads it first, so no lane is gone then. */
+static bool has_lane(nb_tensor *x, int id)
+{
+    nb_tensor *y = nb_lane_show(x, 0, id, 1);
+    return y && nb_hidden(y) < nb_hidden(x);
+}
+
+static int lane_ids(nb_tensor *x, int *id)
+{
+    int n = 0, all = nb_hidden(x);
+    for (int k = 0; k < BY_HAND && n < all; k++)
+        if (has_lane(x, BEHIND + k)) id[n++] = BEHIND + k;
+    for (int k = 0; k < lanes.n && n < all; k++)
+        if (has_lane(x, lanes.lane[k].id)) id[n++] = lanes.lane[k].id;
+    for (int k = 0; k < BY_HAND && n < all; k++)
+        if (has_lane(x, BEFORE + k)) id[n++] = BEFORE + k;
+    return n;
+}
+
+/* hidden_lanes(x): (id, size) of its lanes, the newest first. */
+static PyObject *hidden_lanes(PyObject *self, PyObject *o)
+{
+    int id[64];
+    int64_t size[64];
+    (void)self;
+    if (!nb_py_is_tensor(o))
+        return PyErr_Format(PyExc_TypeError, "hidden_lanes of a tensor");
+    nb_tensor *x = nb_py_get(o);
+    ENTER;
+    int n = lane_ids(x, id);
+    LEAVE;
+    nb_error_clear();
+    if (n < nb_hidden(x))
+        return PyErr_Format(PyExc_ValueError,
+                            "a hidden axis belongs to a vmap that is over");
+    nb_hidden_sizes(x, size);
+    PyObject *list = PyList_New(n);
+    for (int k = 0; list && k < n; k++)
+        PyList_SetItem(list, n - 1 - k,
+                       Py_BuildValue("(iL)", id[k], (long long)size[k]));
     return list;
 }
 
@@ -626,7 +673,8 @@ static PyMethodDef functions[] = {
     {"lane_begin", begin, METH_VARARGS, NULL},
     {"lane_end", end, METH_NOARGS, NULL},
     {"lane_named", named, METH_O, NULL},
-    {"open_lanes", open_lanes, METH_NOARGS, NULL},
+    {"lane_find", lane_find, METH_O, NULL},
+    {"hidden_lanes", hidden_lanes, METH_O, NULL},
     {"hide", hide, METH_VARARGS, NULL},
     {"show", show, METH_VARARGS, NULL},
     {"varies", varies, METH_VARARGS, NULL},
@@ -645,5 +693,10 @@ int nb_py_transform_add(PyObject *module)
     if (!Tape || PyModule_AddFunctions(module, functions) < 0 ||
         PyModule_AddFunctions(module, nb_py_control_functions) < 0)
         return -1;
-    return PyModule_AddObjectRef(module, "Tape", (PyObject *)Tape);
+    PyObject *by_hand = Py_BuildValue("(ii)", BEHIND, BEFORE);
+    int bad = !by_hand ||
+              PyModule_AddObjectRef(module, "hand_lanes", by_hand) < 0 ||
+              PyModule_AddObjectRef(module, "Tape", (PyObject *)Tape) < 0;
+    Py_XDECREF(by_hand);
+    return bad ? -1 : 0;
 }

@@ -346,6 +346,7 @@ nb_tape *nb_tape_open(int nx, nb_tensor *const *x, nb_tensor **fresh)
 
 nb_status nb_tape_close(nb_tape *t, int ny, nb_tensor *const *y)
 {
+    if (!t) return NB_STATUS(false);
     t->y = kept(ny, y);
     t->ny = t->y ? ny : 0;
     t->w.bit = t->bit;
@@ -363,12 +364,12 @@ nb_status nb_tape_close(nb_tape *t, int ny, nb_tensor *const *y)
 
 nb_status nb_tape_push(nb_tape *t, nb_tensor *const *u, nb_tensor **uy)
 {
-    return NB_STATUS(push(&t->w, t->nx, t->x, u, t->ny, t->y, uy));
+    return NB_STATUS(t && push(&t->w, t->nx, t->x, u, t->ny, t->y, uy));
 }
 
 nb_status nb_tape_pull(nb_tape *t, nb_tensor *const *ct, nb_tensor **cx)
 {
-    return NB_STATUS(pull(&t->w, t->nx, t->x, t->ny, t->y, ct, cx));
+    return NB_STATUS(t && pull(&t->w, t->nx, t->x, t->ny, t->y, ct, cx));
 }
 
 /* Nodes that were realised meanwhile forget their inputs now. */
