@@ -229,6 +229,61 @@ static void compositions(void)
     }
 }
 
+/* The catalogue: derivatives of every op, and of its derivatives, where one
+ * argument alone is mapped.  The others are the same in all lanes, so what flows
+ * to them is summed, and what moves with them is repeated. */
+static nb_status op_body(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                         nb_tensor **y)
+{
+    const sample *s = ctx;
+    return nb_op_call(s->op, nx, x, s->nval, s->val, ny, y);
+}
+
+static void map_each(const task *g, const char *name)
+{
+    for (int i = 0; i < g->nin; i++)
+        for (way w = VJP; w <= JVP; w++) {
+            nb_scope_open();
+            task all = task_transform(VMAP, g, 1u << i, 0);
+            task t = task_transform(w, &all, 0, 0);
+            expect(task_agrees(w, &all, &t), "%s of %s, argument %d mapped",
+                   way_name[w], name, i);
+            nb_scope_close(0, NULL);
+        }
+}
+
+/* Differences move every float: none may be one that an op holds fixed. */
+static bool op_task(sample *s, task *g)
+{
+    nb_tensor *y[MAX_OUT];
+    *g = (task){.fn = nb_func_new(op_body, s), .nin = s->nin, .nout = MAX_OUT};
+    for (int i = 0; i < s->nin; i++) {
+        g->x[i] = s->in[i];
+        if (nb_dtype_is_float(nb_dtype_of(s->in[i])) && !sample_smooth(s, i))
+            return false;
+    }
+    return nb_func_call(g->fn, g->nin, g->x, &g->nout, y) == NB_OK;
+}
+
+static void catalogue(void)
+{
+    nb_op *op;
+    for (int n = 0; (op = nb_op_at(n)); n++) {
+        sample s;
+        task g;
+        char name[64];
+        nb_scope_open();
+        bool smooth = !op->exempt && sample_random(&s, op) && op_task(&s, &g);
+        if (smooth) map_each(&g, op->name);
+        for (way w = VJP; smooth && w <= JVP; w++) {
+            task t = task_transform(w, &g, 0, 0);
+            snprintf(name, sizeof name, "%s of %s", way_name[w], op->name);
+            if (2 * t.nin <= MAX_ARGS) map_each(&t, name);
+        }
+        nb_scope_close(0, NULL);
+    }
+}
+
 /* Sentences: derivatives */
 
 static nb_tensor *num(double v)
@@ -240,6 +295,7 @@ FN(square, nb_mul(x[0], x[0]))
 FN(cube, nb_mul(x[0], nb_mul(x[0], x[0])))
 FN(cubic, nb_add(total(nb_mul(x[0], nb_square(x[0]))), nb_square(total(x[0]))))
 FN(product, nb_mul(x[0], x[1]))
+FN(sum_of_two, nb_add(x[0], x[1]))
 FN(identity, x[0])
 FN(constant, nb_scalar_float(7, NB_F64))
 FN(plus_closed, nb_add(c[0], x[0]))
@@ -254,15 +310,15 @@ FN(confuse_plus, confuse(plus_closed, x))
 FN(confuse_times, confuse(times_closed, x))
 
 /* The same, forward. */
-static nb_tensor *confuse_ahead(nb_tensor *const *x)
+static nb_tensor *moved(nb_func *f, nb_tensor *x, nb_tensor *u)
 {
-    nb_func *slope = nb_jvp(nb_func_new(times_closed, (void *)x));
     nb_tensor *y[2];
     int n = 2;
-    nb_func_call(slope, 2, (nb_tensor *[]){x[0], num(1)}, &n, y);
-    return n == 2 ? nb_mul(x[0], y[1]) : NULL;
+    nb_func_call(nb_jvp(f), 2, (nb_tensor *[]){x, u}, &n, y);
+    return n == 2 ? y[1] : NULL;
 }
-FN(confused_ahead, confuse_ahead(x))
+FN(confused_ahead,
+   nb_mul(x[0], moved(nb_func_new(times_closed, (void *)x), x[0], num(1))))
 
 /* d/dz (z^2 a) at z = x, where a = d/dz z^3 at z = x: 6 x^3. */
 static nb_tensor *in_turn(nb_tensor *x)
@@ -451,6 +507,9 @@ static void mapping(void)
          call2(map2(grad(mul), NB_UNMAPPED, 0), w, x), 1, 2, 3);
     SAYS("grad of vmap sums a shared weight's gradient over the lanes",
          call2(grad(all), w, x), 6);
+    nb_func *sum = map2(nb_func_new(sum_of_two, NULL), NB_UNMAPPED, 0);
+    SAYS("what moves with a shared weight alone moves in every lane",
+         call2(nb_jacfwd(sum, 0), w, x), 1, 1, 1);
     SAYS("also one that is closed over",
          call(nb_vmap(grad(nb_func_new(times_closed, &w)), NULL), x), 5, 5, 5);
     SAYS("outer vmap of x and inner vmap of y make a table",
@@ -568,6 +627,7 @@ static void shared_results(void)
 
 FN(count_lanes, nb_lane_sum(nb_num(1), "i"))
 FN(lane_total, nb_lane_sum(x[0], "i"))
+FN(moved_total, moved(nb_func_new(lane_total, NULL), x[0], num(1)))
 FN(times_total, nb_mul(x[0], nb_lane_sum(x[0], "i")))
 FN(total_squared, nb_square(nb_lane_sum(x[0], "i")))
 FN(lane_average, nb_lane_mean(x[0], NULL))
@@ -600,6 +660,8 @@ static void talking_lanes(void)
     SAYS("lane_index", talked(lane_number, false, x), 0, 1, 2);
     expect(nb_dtype_of(talked(lane_number, false, x)) == NB_I32,
            "lane_index is int32");
+    SAYS("lanes that all move move the sum by their number",
+         talked(moved_total, false, x), 3, 3, 3);
     SAYS("vmap grad of a lane sum", talked(lane_total, true, x), 3, 3, 3);
     SAYS("vmap grad of a lane mean", talked(lane_average, true, x), 1, 1, 1);
     SAYS("vmap grad of a lane max", talked(lane_most, true, x), 0, 0, 3);
@@ -1229,6 +1291,7 @@ int main(void)
         functional_training,
     };
     compositions();
+    catalogue();
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         nb_scope_open();
         all[i]();

@@ -737,10 +737,10 @@ static void test_none_is_not_an_axis(void **s)
     REFUSED(CALL("diagonal", x, NB_V_INT(0), NB_V_NONE), NB_ETYPE, "axis");
     REFUSED(CALL("split", x, NB_V_INT(2), NB_V_NONE), NB_ETYPE, "axis");
     REFUSED(CALL("chunk", x, NB_V_INT(2), NB_V_NONE), NB_ETYPE, "axis");
-    REFUSED(CALL("permute", x, NB_V_NONE), NB_EVALUE, "permute");
-    REFUSED(CALL("moveaxis", x, NB_V_NONE, NB_V_NONE), NB_EVALUE, "moveaxis");
-    REFUSED(CALL("reshape", x, NB_V_NONE), NB_EVALUE, "reshape");
-    REFUSED(CALL("roll", x, NB_V_NONE), NB_EVALUE, "roll");
+    REFUSED(CALL("permute", x, NB_V_NONE), NB_ETYPE, "permute");
+    REFUSED(CALL("moveaxis", x, NB_V_NONE, NB_V_NONE), NB_ETYPE, "moveaxis");
+    REFUSED(CALL("reshape", x, NB_V_NONE), NB_ETYPE, "reshape");
+    REFUSED(CALL("roll", x, NB_V_NONE), NB_ETYPE, "roll");
 }
 
 /* The example of an op and its cotangents, computed. */

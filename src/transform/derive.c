@@ -67,6 +67,14 @@ static nb_tensor *term(const nb_call *c, int k, int i, nb_tensor *u)
     }
 }
 
+/* A tangent may lack a lane that its value has, and is the same in it then. */
+static nb_tensor *shown(const nb_call *c, nb_tensor *u)
+{
+    return nb_show(u, (int)c->attr[0],
+                   (nb_lane){.id = (int32_t)c->attr[1],
+                             .size = nb_extent_of(c->attr[2])});
+}
+
 bool nb_push(nb_tensor *y, nb_tensor *const *u, nb_tensor **uy)
 {
     int k = 0;
@@ -82,6 +90,7 @@ bool nb_push(nb_tensor *y, nb_tensor *const *u, nb_tensor **uy)
         return true;
     for (int i = 0; i < c.nin; i++) {
         if (!u[i] || fixed(c.op, i)) continue;
+        if (c.op == &nb_op_show) return (*uy = shown(&c, u[0]));
         if (c.op->kind == NB_LINEAR) return (*uy = jointly(&c, u));
         nb_tensor *t = term(&c, k, i, u[i]);
         *uy = *uy ? nb_add(*uy, t) : t;
@@ -120,6 +129,16 @@ static nb_tensor *unbroadcast(const nb_tensor *y, const nb_tensor *x,
     return nb_reshape(nb_reduce_sum(g, n, axes, false), x->rank, size);
 }
 
+/* A tangent with every lane of the result, also of inputs that it does not
+ * depend on. */
+static nb_tensor *widened(const nb_call *c, nb_tensor *t)
+{
+    for (int i = 0; i < c->nin; i++)
+        for (int l = 0; l < c->in[i]->nlanes; l++)
+            t = nb_spread(t, nb_tensor_lane(c->in[i])[l]);
+    return t;
+}
+
 /* A rule that says how results move, transposed: it is linear in u, so the
  * cotangent is pulled back through what it records.  u has the lanes of its
  * input, whichever vmaps are still open, so nothing is left to unbroadcast. */
@@ -137,7 +156,7 @@ static bool transposed(const nb_call *c, int i, nb_tensor *const *ct,
     for (int k = 0; ok && k < n; k++) {
         nb_tensor *part = NULL;
         if (!ct[k]) continue;
-        nb_tensor *t = c->op->jvp(c, k, i, u);
+        nb_tensor *t = widened(c, c->op->jvp(c, k, i, u));
         ok = t && nb_walk_pull(bit, 1, &u, 1, &t, &ct[k], &part);
         if (ok && part) ok = (*g = *g ? nb_add(*g, part) : part);
     }

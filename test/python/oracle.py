@@ -9,8 +9,9 @@ import zlib
 from itertools import product
 
 import ml_dtypes
-import nabla as nb
 import numpy as np
+
+import nabla as nb
 
 # Dtypes.
 

@@ -6,7 +6,6 @@ import operator
 import threading
 from fractions import Fraction
 
-import nabla as nb
 import numpy as np
 import pytest
 from oracle import (
@@ -24,6 +23,8 @@ from oracle import (
     summed,
     wrapped,
 )
+
+import nabla as nb
 
 
 def ones(dtype, shape=2):

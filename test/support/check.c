@@ -78,11 +78,12 @@ static bool call(const task *t, nb_tensor *const *x, nb_tensor **y)
     return nb_func_call(t->fn, t->nin, x, &n, y) == NB_OK && n == t->nout;
 }
 
-/* Lanes of argument x: itself, and something near it or its indices turned. */
+/* Lanes of argument x: itself, and something so near it that no op minds, or
+ * its indices turned. */
 static nb_tensor *lanes(nb_tensor *x, int at)
 {
-    nb_tensor *other = is_float(x) ? nb_sub(nb_mul(x, nb_num(0.8)), nb_num(0.1))
-                                   : nb_flip(x, -1, NULL);
+    nb_tensor *other =
+        is_float(x) ? nb_mul(x, nb_num(0.97)) : nb_flip(x, -1, NULL);
     nb_tensor *all = nb_stack(LANES, (nb_tensor *[]){x, other}, at);
     return nb_realize(all) == NB_OK ? all : NULL;
 }
@@ -147,7 +148,7 @@ task task_transform(way w, const task *g, unsigned mapped, int at)
 static bool slope(const task *g, nb_tensor *const *x, nb_tensor *const *u,
                   nb_tensor **dy)
 {
-    const double h = 1e-4, at[] = {-2, -1, 1, 2}, weight[] = {1, -8, 8, -1};
+    const double h = 1e-5, at[] = {-2, -1, 1, 2}, weight[] = {1, -8, 8, -1};
     for (int p = 0; p < 4; p++) {
         nb_tensor *in[MAX_ARGS], *y[MAX_ARGS];
         for (int i = 0; i < g->nin; i++)
@@ -158,6 +159,7 @@ static bool slope(const task *g, nb_tensor *const *x, nb_tensor *const *u,
         for (int k = 0; k < g->nout; k++) {
             nb_tensor *t =
                 nb_mul(nb_cast(y[k], NB_F64), nb_num(weight[p] / (12 * h)));
+            if (!is_float(y[k])) t = nb_zeros_like(t);
             dy[k] = p ? nb_add(dy[k], t) : t;
         }
         if (nb_realize_all(g->nout, dy) != NB_OK) return false;

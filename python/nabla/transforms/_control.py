@@ -19,8 +19,10 @@ __all__ = ["cond", "scan", "while_loop"]
 class _Agreed:
     """What has to come back again and again: one structure, shapes, dtypes."""
 
-    def __init__(self, who: str, what: str) -> None:
-        self._who, self._what = who, what
+    def __init__(
+        self, who: str, what: str, clash: str = "{} and comes back as {}"
+    ) -> None:
+        self._who, self._what, self._clash = who, what, clash
         self._where: Any = None
         self._like: list[tuple[str, Any]] = []
 
@@ -43,13 +45,13 @@ class _Agreed:
         what = self._what + _nabla.tree_leaves(self._where[0])[i]
         if isinstance(x, (bool, int, float)):
             x = _nabla.constant(x, dtype)
-        x = as_tensor(self._who, what, x)
-        if type_text(x) != wanted:
+        y = as_tensor(self._who, what, x)
+        if type_text(y) != wanted:
             raise ValueError(
-                f"{self._who}: {what} is {wanted} and comes back as "
-                f"{type_text(x)}"
+                f"{self._who}: {what} is "
+                + self._clash.format(wanted, type_text(y))
             )
-        return x
+        return y
 
     def tree(self, leaves: Sequence[Tensor]) -> Any:
         return _nabla.tree_unflatten(self._where[1], leaves)
@@ -68,7 +70,8 @@ def cond(
     """
     leaves, structure = _nabla.tree_flatten(operands)
     at = [i for i, x in enumerate(leaves) if isinstance(x, _nabla.Tensor)]
-    agreed = _Agreed("cond", "the result of a branch")
+    clash = "{} in one branch and {} in the other"
+    agreed = _Agreed("cond", "the result", clash)
 
     def side(fn: Callable[..., Any]) -> Callable[..., list[Tensor]]:
         def body(inside: list[Tensor]) -> list[Tensor]:

@@ -58,7 +58,7 @@ class _Custom:
     ) -> None:
         self._fn = fn
         self._apart = tuple(map(index, nondiff_argnums))
-        update_wrapper(self, fn)
+        update_wrapper(self, fn)  # type: ignore[arg-type]
 
     def _parts(self, args: tuple[Any, ...]) -> tuple[list[int], list[Any]]:
         """Places of the arguments that are differentiated, and the others."""
@@ -198,7 +198,7 @@ class custom_jvp(_Custom):  # noqa: N801
     nondiff_argnums come first in a call of the rule.
 
     >>> sine = nb.custom_jvp(nb.sin)
-    >>> sine.defjvp(lambda x, u: (nb.sin(x[0]), 2 * u[0]))
+    >>> rule = sine.defjvp(lambda x, u: (nb.sin(x[0]), 2 * u[0]))
     >>> nb.grad(sine)(nb.constant(0.0))
     Tensor(2. : f32[])
     """

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from ast import literal_eval
 from functools import wraps
 
 from .. import _nabla
@@ -20,26 +18,25 @@ if TYPE_CHECKING:
 
 __all__ = ["Node", "Trace", "forward", "forward_on_trace", "trace", "xpr"]
 
-_LINE = re.compile(r"  (%v\d+): (\S.*?) = (\w+)\((.*)\)$")
-_REFERENCE = re.compile(r"%[av]\d+|\?|[-\w.+]+:\w+")
-
 
 class Node:
-    """A line of a listing: names of what goes in and comes out."""
+    """A line of a listing: an op, names of what goes into it and comes out,
+    its static arguments."""
 
     __slots__ = ("inputs", "kwargs", "op", "outputs", "source", "type")
 
-    def __init__(self, line: re.Match[str]) -> None:
-        self.outputs = [line[1]]
-        self.type = line[2]
-        self.op = line[3]
+    def __init__(self, line: str) -> None:
+        name, _, rest = line.strip().partition(": ")
+        self.type, _, said = rest.partition(" = ")
+        self.op, _, inside = said.removesuffix(")").partition("(")
+        self.outputs = [name]
         self.inputs: list[str] = []
         self.kwargs: dict[str, Any] = {}
         self.source = ""
-        for part in re.split(r", (?![^(]*\))", line[4]) if line[4] else []:
-            name, equals, value = part.partition("=")
-            if equals and not _REFERENCE.fullmatch(part):
-                self.kwargs[name] = _value(value)
+        for part in _parts(inside):
+            key, equals, value = part.partition("=")
+            if equals:
+                self.kwargs[key] = _value(value)
             else:
                 self.inputs.append(part)
 
@@ -47,13 +44,35 @@ class Node:
         return f"<{self.op} {self.outputs[0]}: {self.type}>"
 
 
+def _parts(text: str) -> list[str]:
+    """Cut at the commas that are not in brackets."""
+    parts, depth = [""], 0
+    for c in text:
+        depth += (c == "(") - (c == ")")
+        if c == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += c
+    return [part.strip() for part in parts if part.strip()]
+
+
 def _value(text: str) -> Any:
+    """A static argument as it prints, read back."""
+    if text in _WORDS:
+        return _WORDS[text]
     if text.startswith("@"):
         return _nabla.as_dtype(text[1:])
+    if text.startswith("("):
+        return tuple(map(_value, _parts(text[1:-1])))
+    if text.startswith('"'):
+        return text[1:-1]
     try:
-        return literal_eval(text)
-    except (SyntaxError, ValueError):
-        return text
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+_WORDS = {"None": None, "True": True, "False": False}
 
 
 class Trace:
@@ -70,8 +89,8 @@ class Trace:
         self.inputs, self.outputs = inputs, outputs
         self._tape = tape
         self.text = _nabla.graph_text(inputs, outputs).rstrip("\n")
-        lines = map(_LINE.match, self.text.splitlines())
-        self.nodes = [Node(line) for line in lines if line]
+        lines = self.text.splitlines()
+        self.nodes = [Node(line) for line in lines if line.startswith("  %v")]
 
     def __str__(self) -> str:
         return _coloured(self.text)
@@ -81,6 +100,8 @@ def _coloured(text: str) -> str:
     """On a terminal: keywords bold, variables cyan, hidden axes grey."""
     if "NO_COLOR" in os.environ or not sys.stdout.isatty():
         return text
+    import re
+
     text = re.sub(r"(?<=\[)[\d,~]+ \|", "\033[90m\\g<0>\033[0m", text)
     text = re.sub(r"%[av]\d+", "\033[36m\\g<0>\033[0m", text)
     return re.sub(
@@ -88,8 +109,9 @@ def _coloured(text: str) -> str:
     )
 
 
-def trace(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Trace:
-    """Runs a function once and shows what it recorded.
+def trace(fn: Any, *args: Any, **kwargs: Any) -> Any:
+    """Runs a function once and shows what it recorded.  Of a tensor: the sum
+    of a diagonal, trace(x, offset=0).
 
     >>> print(nb.trace(nb.sin, nb.ones(2)))
     fn(
@@ -99,6 +121,13 @@ def trace(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Trace:
       return %v1
     }
     """
+    if not callable(fn):
+        return _nabla.ops["trace"](fn, *args, **kwargs)
+    return recorded(fn, *args, **kwargs)
+
+
+def recorded(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Trace:
+    """The trace of a function."""
     leaves, structure = _nabla.tree_flatten((args, kwargs))
     at = [i for i, x in enumerate(leaves) if isinstance(x, _nabla.Tensor)]
     if not at:
@@ -128,7 +157,7 @@ def xpr(fn: Callable[..., Any]) -> Callable[..., str]:
 
     @wraps(fn)
     def listing(*args: Any, **kwargs: Any) -> str:
-        return str(trace(fn, *args, **kwargs))
+        return str(recorded(fn, *args, **kwargs))
 
     return listing
 
