@@ -176,6 +176,51 @@ static nb_tensor *grow(nb_tensor *const *x)
 }
 FN(grown, grow(x))
 
+/* exp(x) sin(y) with derivatives of its own, and blend run twice. */
+FN(spiral, nb_mul(nb_exp(x[0]), nb_sin(x[1])))
+
+static nb_status spiral_fwd(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                            nb_tensor **y)
+{
+    (void)ctx, (void)nx;
+    y[1] = nb_exp(x[0]);
+    y[2] = x[1];
+    y[0] = nb_mul(y[1], nb_sin(x[1]));
+    return *ny = 3, NB_OK;
+}
+
+static nb_status spiral_bwd(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                            nb_tensor **y)
+{
+    nb_tensor *ct = nb_mul(x[2], x[0]);
+    (void)ctx, (void)nx;
+    y[0] = nb_mul(ct, nb_sin(x[1]));
+    y[1] = nb_mul(ct, nb_cos(x[1]));
+    return *ny = 2, NB_OK;
+}
+
+static nb_status spiral_rule(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                             nb_tensor **y)
+{
+    nb_tensor *e = nb_exp(x[0]);
+    (void)ctx, (void)nx;
+    y[0] = nb_mul(e, nb_sin(x[1]));
+    y[1] = nb_add(nb_mul(x[2], y[0]), nb_mul(x[3], nb_mul(e, nb_cos(x[1]))));
+    return *ny = 2, NB_OK;
+}
+
+static nb_func *by_hand(bool back)
+{
+    nb_func *f = nb_func_new(spiral, NULL);
+    if (!back) return nb_custom_jvp(f, nb_func_new(spiral_rule, NULL));
+    return nb_custom_vjp(f, nb_func_new(spiral_fwd, NULL),
+                         nb_func_new(spiral_bwd, NULL));
+}
+FN(own_vjp, nb_square(nb_func_call1(by_hand(true), 2, x)))
+FN(own_jvp, nb_square(nb_func_call1(by_hand(false), 2, x)))
+FN(again,
+   nb_square(nb_func_call1(nb_checkpoint(nb_func_new(blend, NULL)), 2, x)))
+
 /* Extends the word by each letter, checks it, and goes on. */
 static void extend(const task *g, const char *word, int letters)
 {
@@ -213,6 +258,9 @@ static void compositions(void)
         {"scan", rolled, 2, 1},
         {"cond", chosen, 1, 1},
         {"while", grown, 1, 1},
+        {"custom vjp", own_vjp, 2, 1},
+        {"custom jvp", own_jvp, 2, 1},
+        {"checkpoint", again, 2, 1},
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         nb_scope_open();
@@ -230,8 +278,8 @@ static void compositions(void)
 }
 
 /* The catalogue: derivatives of every op, and of its derivatives, where one
- * argument alone is mapped.  The others are the same in all lanes, so what flows
- * to them is summed, and what moves with them is repeated. */
+ * argument alone is mapped.  The others are the same in all lanes, so what
+ * flows to them is summed, and what moves with them is repeated. */
 static nb_status op_body(void *ctx, int nx, nb_tensor *const *x, int *ny,
                          nb_tensor **y)
 {

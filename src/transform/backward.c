@@ -1,9 +1,9 @@
 /* backward.c - the imperative style: tensors that require grad, and backward.
  *
  * Gradients of C programs are kept in a table by node; a binding keeps its own
- * and is told of what was found.  The table keeps its nodes, so that they can be
- * told apart; those that nobody else holds any more go when the next gradients
- * come. */
+ * and is told of what was found.  The table keeps its nodes, so that they can
+ * be told apart; those that nobody else holds any more go when the next
+ * gradients come. */
 #include "transform/derive.h"
 
 #include "core/lanes.h"
