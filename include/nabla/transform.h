@@ -34,6 +34,8 @@ typedef struct nb_func nb_func;
 typedef nb_status nb_body(void *ctx, int nx, nb_tensor *const *x, int *ny,
                           nb_tensor **y);
 
+/* ctx must outlive the function and, where derivatives call the body again
+ * (checkpoint, custom rules), what is computed with it. */
 NB_API nb_func *nb_func_new(nb_body *body, void *ctx);
 NB_API nb_func *nb_func_keep(nb_func *f);
 NB_API void nb_func_drop(nb_func *f);
@@ -112,7 +114,8 @@ NB_API nb_status nb_tape_pull(nb_tape *t, nb_tensor *const *ct, nb_tensor **cx);
 NB_API void nb_tape_drop(nb_tape *t);
 
 /* A vmap by hand: open it, hide axes of arguments, call, close, show results.
- * Lanes close in the reverse order of opening; 0 on failure. */
+ * Lanes close in the reverse order of opening; 0 on failure.  A result shown at
+ * NB_UNMAPPED loses the lane, and must not depend on it. */
 NB_API int nb_lane_begin(int64_t size, const char *name);
 NB_API void nb_lane_end(void);
 NB_API nb_tensor *nb_lane_hide(nb_tensor *x, int axis, int lane);

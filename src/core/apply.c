@@ -156,8 +156,7 @@ static nb_dtype result_dtype(const nb_op *op, int nin, nb_tensor *const *in)
 
 /* The common case without lanes and equal or broadcast shapes, read straight
  * off the operands. */
-static bool broadcast(const nb_op *op, const nb_sig *sig, int nin,
-                      nb_tensor *const *in, nb_shape *out)
+static bool broadcast(int nin, nb_tensor *const *in, nb_shape *out)
 {
     out->rank = out->nlanes = 0;
     for (int i = 0; i < nin; i++) {
@@ -175,7 +174,6 @@ static bool broadcast(const nb_op *op, const nb_sig *sig, int nin,
                 return false; /* the general way says what is wrong */
         }
     }
-    (void)op, (void)sig;
     return true;
 }
 
@@ -254,7 +252,7 @@ static bool record(nb_op *op, nb_call *c, nb_results *r)
     if (!(c->sig = signature(c))) return false;
     if (op->nout > 1) return record_parts(op, c, r);
     bool fast = c->sig->pointwise && !op->infer && c->nin == c->sig->nin &&
-                broadcast(op, c->sig, c->nin, c->in, &shape);
+                broadcast(c->nin, c->in, &shape);
     if (fast) {
         dtype = result_dtype(op, c->nin, c->in);
         if (shape.rank > 0 && !nb_shape_check(&shape, dtype, op->name))

@@ -165,11 +165,9 @@ static bool visit(collector *c, nb_tensor *root)
 static bool collect(collector *c, int nx, nb_tensor *const *x, int ny,
                     nb_tensor *const *y)
 {
-    static uint32_t mark = 0x40000000u; /* apart from other users of marks */
     bool ok = true;
     nb_graph_lock();
-    mark = mark + 1 < 0x80000000u ? mark + 1 : 0x40000000u;
-    c->mark = mark;
+    c->mark = nb_graph_mark();
     for (int i = 0; ok && i < nx; i++)
         ok = add_leaf(c, behind_alias(x[i]), NB_LINE_INPUT);
     for (int i = 0; ok && i < ny; i++) {

@@ -117,6 +117,7 @@ static bool show_shape(const nb_call *c, nb_shape *out)
     int axis = (int)c->attr[0];
     *out = nb_tensor_shape(c->in[0]);
     int l = nb_shape_find_lane(out, (int)c->attr[1]);
+    if (l < 0) return nb_fail(NB_EVALUE, "show: there is no such lane");
     if (out->rank == NB_MAX_RANK)
         return nb_fail(NB_EVALUE, "show: rank is %d already", NB_MAX_RANK);
     nb_extent size = out->lane[l].size;

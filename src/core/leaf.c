@@ -222,16 +222,24 @@ nb_status nb_realize(nb_tensor *x)
     return NB_STATUS(nb_realize_now(1, &x));
 }
 
+static bool differs(const nb_tensor *x)
+{
+    for (int l = 0; l < x->nlanes; l++)
+        if (!nb_tensor_lane(x)[l].thin) return true;
+    return false;
+}
+
 const void *nb_data(nb_tensor *x, int64_t *strides)
 {
     int64_t size[NB_MAX_DIMS], stride[NB_MAX_DIMS];
     if (!x) return NULL;
-    if (x->nlanes)
+    if (differs(x))
         return nb_fail(NB_EVALUE, "a mapped value differs from lane to lane: "
                                   "it cannot be read inside its vmap");
     if (!nb_realize_now(1, &x)) return NULL;
     nb_tensor_strides(x, size, stride);
-    if (strides) memcpy(strides, stride, x->rank * sizeof *strides);
+    if (strides)
+        memcpy(strides, stride + x->nlanes, x->rank * sizeof *strides);
     return x->data;
 }
 

@@ -270,14 +270,12 @@ int64_t *nb_arg_words(nb_call *c, int k)
     return (int64_t *)find(c, k, &p);
 }
 
-static bool settle_axis(const nb_op *op, const nb_param *p, int64_t *axis,
-                        int rank)
+static bool settle_axis(const nb_op *op, int64_t *axis, int rank)
 {
     if (*axis == NB_NONE) return true;
     if (*axis < -rank || *axis >= rank)
         return nb_fail(NB_EAXIS, "%s: axis %lld is out of range for rank %d",
                        op->name, (long long)*axis, rank);
-    (void)p;
     if (*axis < 0) *axis += rank;
     return true;
 }
@@ -291,13 +289,12 @@ bool nb_settle_axes(nb_call *c)
     for (int i = 0; i < ps->n; i++) {
         const nb_param *p = &ps->param[i];
         if (p->kind == NB_P_TENSOR || p->kind == NB_P_TENSORS) continue;
-        if (p->kind == NB_P_AXIS && !settle_axis(c->op, p, at, rank))
-            return false;
-        if (p->kind == NB_P_NEWAXIS && !settle_axis(c->op, p, at, rank + 1))
+        if (p->kind == NB_P_AXIS && !settle_axis(c->op, at, rank)) return false;
+        if (p->kind == NB_P_NEWAXIS && !settle_axis(c->op, at, rank + 1))
             return false;
         int n = is_list(p->kind) && *at != NB_NONE ? (int)*at : 0;
         for (int k = 1; k <= n && p->kind == NB_P_AXES; k++) {
-            if (!settle_axis(c->op, p, at + k, rank)) return false;
+            if (!settle_axis(c->op, at + k, rank)) return false;
             for (int j = 1; j < k; j++)
                 if (at[j] == at[k])
                     return nb_fail(NB_EVALUE, "%s: axis %lld is given twice",

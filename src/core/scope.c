@@ -145,10 +145,10 @@ uint64_t nb_traces_open(void)
     return traces;
 }
 
-/* Differentiations nest, so the open ones are the low bits. */
+/* The lowest bit that is free: they nest, but tapes may close out of order. */
 uint64_t nb_trace_open(void)
 {
-    uint64_t bit = traces + 1;
+    uint64_t bit = ~traces & (traces + 1);
     if (bit >> 62)
         return nb_fail(NB_EVALUE, "more than 62 differentiations open"), 0;
     traces |= bit;

@@ -18,6 +18,15 @@ void nb_graph_unlock(void)
     pthread_mutex_unlock(&graph);
 }
 
+/* After four thousand million walks a mark comes again; a node that still had
+ * it would have to have been left alone all the while. */
+uint32_t nb_graph_mark(void)
+{
+    static uint32_t last;
+    if (++last == 0) ++last;
+    return last;
+}
+
 int64_t nb_nodes_live(void)
 {
     return live;

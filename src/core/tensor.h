@@ -107,6 +107,7 @@ int nb_tensor_forget(nb_tensor *x, nb_tensor ***old);
 
 void nb_graph_lock(void);
 void nb_graph_unlock(void);
+uint32_t nb_graph_mark(void); /* one that no node has; under the lock */
 
 /* Differentiations and vmaps that are open in this thread. */
 uint64_t nb_traces_open(void);

@@ -22,14 +22,7 @@ typedef struct plan {
     int depth, stack_room;
 } plan;
 
-/* Marks are unique to a realisation; slot counts inputs seen so far. */
-static uint32_t next_mark(void)
-{
-    static uint32_t mark; /* under the graph lock */
-    if (++mark == 0) ++mark;
-    return mark;
-}
-
+/* A node's slot counts the inputs seen so far. */
 static bool push(plan *p, nb_tensor *x, uint32_t mark)
 {
     if (nb_tensor_done(x) || x->mark == mark) return true;
@@ -135,7 +128,7 @@ static bool realize(int n, nb_tensor *const *x)
     }
     if (!needed) return true;
     nb_graph_lock();
-    uint32_t mark = next_mark();
+    uint32_t mark = nb_graph_mark();
     for (int i = 0; ok && i < n; i++)
         ok = collect(&p, x[i], mark);
     nb_graph_unlock();

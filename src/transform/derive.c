@@ -62,17 +62,16 @@ static nb_tensor *term(const nb_call *c, int k, int i, nb_tensor *u)
     case NB_POINTWISE: return gather_points(c, nb_mul(c->op->partial(c, i), u));
     case NB_MULTILINEAR: return replace(c, i, u);
     case NB_RULE: return c->op->jvp(c, k, i, u);
-    default:
-        return nb_fail(NB_ERUNTIME, "%s: has no derivative", c->op->name);
+    default: return nb_fail(NB_ERUNTIME, "%s: has no derivative", c->op->name);
     }
 }
 
 /* A tangent may lack a lane that its value has, and is the same in it then. */
 static nb_tensor *shown(const nb_call *c, nb_tensor *u)
 {
-    return nb_show(u, (int)c->attr[0],
-                   (nb_lane){.id = (int32_t)c->attr[1],
-                             .size = nb_extent_of(c->attr[2])});
+    return nb_show(
+        u, (int)c->attr[0],
+        (nb_lane){.id = (int32_t)c->attr[1], .size = nb_extent_of(c->attr[2])});
 }
 
 bool nb_push(nb_tensor *y, nb_tensor *const *u, nb_tensor **uy)
@@ -185,8 +184,7 @@ bool nb_pull(nb_tensor *y, int i, nb_tensor *const *ct, nb_tensor **cx)
         if (!linear_in(c.op, i)) return transposed(&c, i, ct, cx);
         g = c.op->transpose(&c, i, ct[0]);
         break;
-    default:
-        return nb_fail(NB_ERUNTIME, "%s: has no derivative", c.op->name);
+    default: return nb_fail(NB_ERUNTIME, "%s: has no derivative", c.op->name);
     }
     /* what hide added is an axis again already */
     *cx = c.op == &nb_op_hide ? g : unbroadcast(y, x, g);

@@ -113,13 +113,12 @@ static bool add(walk *w, nb_tensor *x, uint32_t mark)
 static bool collect(walk *w, int nx, nb_tensor *const *x, int ny,
                     nb_tensor *const *y)
 {
-    static uint32_t mark = 0x80000000u; /* apart from realisation's */
     bool ok = true;
     w->first = nx ? UINT64_MAX : 0;
     for (int i = 0; i < nx; i++)
         if (x[i]->serial < w->first) w->first = x[i]->serial;
     nb_graph_lock();
-    mark = mark + 1 ? mark + 1 : 0x80000000u;
+    uint32_t mark = nb_graph_mark();
     for (int i = 0; ok && i < ny; i++)
         ok = add(w, y[i], mark);
     for (int k = 0; ok && k < w->n; k++) {
@@ -306,8 +305,7 @@ bool nb_walk_back(uint64_t bit, int ny, nb_tensor *const *y,
                   nb_tensor *const *ct, nb_grad_found *found, void *ctx)
 {
     walk w = {.bit = bit};
-    bool ok = collect(&w, 0, NULL, ny, y) &&
-              pull(&w, 0, NULL, ny, y, ct, NULL);
+    bool ok = collect(&w, 0, NULL, ny, y) && pull(&w, 0, NULL, ny, y, ct, NULL);
     for (int k = 0; ok && k < w.n; k++)
         if (w.slot[k].node->flags & NB_REQUIRES && w.slot[k].value[0])
             found(ctx, w.slot[k].node, w.slot[k].value[0]);
