@@ -6,6 +6,8 @@ export PYTHONPATH := $(CURDIR)/build/python
 run: build ## the demonstration, from C and from Python
 	build/examples/quickstart
 	python examples/quickstart.py
+	build/examples/transforms
+	python examples/transforms.py
 
 build: setup ## libnabla, the Python package, tests, benches, examples
 	@tools/configure build -Dwerror=true
@@ -20,8 +22,8 @@ check: build ## format, warnings, layers, headers, symbols, Python
 asan: setup ## the tests under the address, undefined and leak sanitizers
 	@tools/test.py asan
 
-bench-engine: build ## the figures, as ratios
-	@tools/bench
+bench-engine bench-transforms: build ## the figures, as ratios
+	@tools/bench $(@:bench-%=%)
 
 docs: build ## the reference manual, into build/docs
 	@tools/docs.py
@@ -35,4 +37,4 @@ setup: ## system packages and .venv
 clean: ## forgets all builds, keeps .venv
 	rm -rf build build-*
 
-.PHONY: run build test check asan bench-engine docs fmt setup clean
+.PHONY: run build test check asan bench-engine bench-transforms docs fmt setup clean

@@ -48,6 +48,10 @@ NB_API int nb_graph_calls(const nb_graph *g);
 NB_API int nb_graph_inputs(const nb_graph *g);
 NB_API int nb_graph_results(const nb_graph *g);
 
+/* Arithmetic operations of one run: multiplications, additions, functions of one
+ * number, counted from the signatures; NaN with an error set on failure. */
+NB_API double nb_graph_flops(const nb_graph *g);
+
 /* Records it again on other inputs; the results, lent, go to y. */
 NB_API nb_status nb_graph_run(const nb_graph *g, int nx, nb_tensor *const *x,
                               nb_tensor **y);

@@ -4,6 +4,7 @@
 
 #include "core/lanes.h"
 
+#include <math.h>
 #include <string.h>
 
 bool nb_op_moves_lanes(const nb_op *op)
@@ -434,10 +435,34 @@ static bool check(const nb_graph *g, nb_tensor **value)
     return true;
 }
 
-nb_status nb_graph_check(const nb_graph *g)
+/* The nodes of the graph on stand-ins, in a scope that the caller closes. */
+static nb_tensor **stand_ins(const nb_graph *g)
 {
     nb_tensor **value = nb_alloc((size_t)(g->n + 1) * sizeof *value);
-    bool ok = value && nb_scope_open() == NB_OK;
+    if (!value || nb_scope_open() != NB_OK) return nb_free(value), NULL;
+    return value;
+}
+
+double nb_graph_flops(const nb_graph *g)
+{
+    nb_tensor **value = stand_ins(g);
+    double total = NAN;
+    if (!value) return NAN;
+    if (check(g, value)) {
+        total = 0;
+        for (int k = 0; k < g->n; k++)
+            if (g->line[k].kind == NB_LINE_CALL)
+                total += nb_call_flops(value[k]);
+    }
+    nb_scope_close(0, NULL);
+    nb_free(value);
+    return total;
+}
+
+nb_status nb_graph_check(const nb_graph *g)
+{
+    nb_tensor **value = stand_ins(g);
+    bool ok = value;
     if (ok) {
         ok = check(g, value);
         nb_scope_close(0, NULL);

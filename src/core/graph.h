@@ -46,6 +46,9 @@ void nb_graph_match(const nb_graph *g, nb_tensor *const *x, int *id);
 
 nb_line *nb_graph_add(nb_graph *g, nb_line line);
 
+/* Arithmetic operations of the call that makes y; 0 for views and regions. */
+double nb_call_flops(nb_tensor *y);
+
 /* Attributes that hold the id of a lane. */
 bool nb_op_moves_lanes(const nb_op *op);
 

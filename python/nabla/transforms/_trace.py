@@ -56,6 +56,18 @@ def _parts(text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
+def _sorted(line: str) -> str:
+    """A line with its static arguments by name, without those left out."""
+    if not line.startswith("  %v"):
+        return line
+    head, _, inside = line.removesuffix(")").partition("(")
+    parts = _parts(inside)
+    named = [part for part in parts if "=" in part]
+    operands = [part for part in parts if "=" not in part]
+    said = sorted(part for part in named if not part.endswith("=None"))
+    return f"{head}({', '.join(operands + said)})"
+
+
 def _value(text: str) -> Any:
     """A static argument as it prints, read back."""
     if text in _WORDS:
@@ -88,8 +100,8 @@ class Trace:
     ) -> None:
         self.inputs, self.outputs = inputs, outputs
         self._tape = tape
-        self.text = _nabla.graph_text(inputs, outputs).rstrip("\n")
-        lines = self.text.splitlines()
+        lines = _nabla.graph_text(inputs, outputs).splitlines()
+        self.text = "\n".join(map(_sorted, lines))
         self.nodes = [Node(line) for line in lines if line.startswith("  %v")]
 
     def __str__(self) -> str:
