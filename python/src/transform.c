@@ -450,9 +450,9 @@ static PyObject *tape_pull(PyObject *o, PyObject *list)
 typedef struct sweep {
     nb_tape *tape;
     bool back;
-    int k, from_n, to_n;      /* which of the side that the basis is of */
-    nb_tensor **from, **to;   /* that side, the other */
-    nb_tensor **in, **out;    /* room for a walk */
+    int k, from_n, to_n;    /* which of the side that the basis is of */
+    nb_tensor **from, **to; /* that side, the other */
+    nb_tensor **in, **out;  /* room for a walk */
 } sweep;
 
 /* Rows first .. first + n - 1 of the identity, each of the shape of x. */
@@ -497,8 +497,8 @@ static int64_t rows_at_once(const sweep *s)
     double a = (double)nb_elements(s->from[s->k]), b = 0, rows;
     for (int j = 0; j < s->to_n; j++)
         b += (double)nb_elements(s->to[j]);
-    double bytes = 8 * (a > b ? a : b) *
-                   (double)nb_dtype_size(nb_dtype_of(s->from[s->k]));
+    double bytes =
+        8 * (a > b ? a : b) * (double)nb_dtype_size(nb_dtype_of(s->from[s->k]));
     rows = bytes > 0 ? (double)nb_jacobian_budget() / bytes : 1e9;
     return rows < 1 ? 1 : rows > 1e9 ? (int64_t)1e9 : (int64_t)rows;
 }
@@ -539,8 +539,7 @@ static nb_tensor *shaped(const sweep *s, nb_tensor *rows, int j)
     int64_t shape[2 * NB_PY_RANK];
     nb_sizes(y, shape);
     nb_sizes(x, shape + nb_rank(y));
-    if (!s->back)
-        rows = nb_moveaxis(rows, 1, (int64_t[]){0}, (int64_t[]){-1});
+    if (!s->back) rows = nb_moveaxis(rows, 1, (int64_t[]){0}, (int64_t[]){-1});
     return nb_reshape(rows, nb_rank(y) + nb_rank(x), shape);
 }
 

@@ -238,8 +238,7 @@ const void *nb_data(nb_tensor *x, int64_t *strides)
                                   "it cannot be read inside its vmap");
     if (!nb_realize_now(1, &x)) return NULL;
     nb_tensor_strides(x, size, stride);
-    if (strides)
-        memcpy(strides, stride + x->nlanes, x->rank * sizeof *strides);
+    if (strides) memcpy(strides, stride + x->nlanes, x->rank * sizeof *strides);
     return x->data;
 }
 

@@ -4,58 +4,58 @@
 
 #include <string.h>
 
-#define FUNCTION_UNARY(name)                                             \
-    nb_tensor *nb_##name(nb_tensor *x)                                   \
-    {                                                                    \
-        return nb_apply(&nb_op_##name, 1, &x, 0, NULL, NB_CALLER);       \
+#define FUNCTION_UNARY(name)                                       \
+    nb_tensor *nb_##name(nb_tensor *x)                             \
+    {                                                              \
+        return nb_apply(&nb_op_##name, 1, &x, 0, NULL, NB_CALLER); \
     }
-#define FUNCTION_BINARY(name)                                            \
-    nb_tensor *nb_##name(nb_tensor *x, nb_tensor *y)                     \
-    {                                                                    \
-        nb_tensor *in[] = {x, y};                                        \
-        return nb_apply(&nb_op_##name, 2, in, 0, NULL, NB_CALLER);       \
+#define FUNCTION_BINARY(name)                                      \
+    nb_tensor *nb_##name(nb_tensor *x, nb_tensor *y)               \
+    {                                                              \
+        nb_tensor *in[] = {x, y};                                  \
+        return nb_apply(&nb_op_##name, 2, in, 0, NULL, NB_CALLER); \
     }
-#define FUNCTION_REDUCE(name)                                              \
-    nb_tensor *nb_##name(nb_tensor *x, int n, const int64_t *axes,         \
-                         bool keepdims)                                    \
-    {                                                                      \
-        nb_value all = NB_V_NONE, some = NB_V_LIST(n, axes);               \
-        nb_value v[] = {n < 0 ? all : some, NB_V_INT(keepdims)};           \
-        return nb_apply(&nb_op_##name, 1, &x, 2, v, NB_CALLER);            \
+#define FUNCTION_REDUCE(name)                                      \
+    nb_tensor *nb_##name(nb_tensor *x, int n, const int64_t *axes, \
+                         bool keepdims)                            \
+    {                                                              \
+        nb_value all = NB_V_NONE, some = NB_V_LIST(n, axes);       \
+        nb_value v[] = {n < 0 ? all : some, NB_V_INT(keepdims)};   \
+        return nb_apply(&nb_op_##name, 1, &x, 2, v, NB_CALLER);    \
     }
-#define FUNCTION_ARG(name)                                              \
-    nb_tensor *nb_##name(nb_tensor *x, int64_t axis, bool keepdims)     \
-    {                                                                   \
-        nb_value v[] = {NB_V_INT(axis), NB_V_INT(keepdims)};            \
-        return nb_apply(&nb_op_##name, 1, &x, 2, v, NB_CALLER);         \
+#define FUNCTION_ARG(name)                                          \
+    nb_tensor *nb_##name(nb_tensor *x, int64_t axis, bool keepdims) \
+    {                                                               \
+        nb_value v[] = {NB_V_INT(axis), NB_V_INT(keepdims)};        \
+        return nb_apply(&nb_op_##name, 1, &x, 2, v, NB_CALLER);     \
     }
-#define FUNCTION_AXIS(name)                                             \
-    nb_tensor *nb_##name(nb_tensor *x, int64_t axis)                    \
-    {                                                                   \
-        nb_value v[] = {NB_V_INT(axis)};                                \
-        return nb_apply(&nb_op_##name, 1, &x, 1, v, NB_CALLER);         \
+#define FUNCTION_AXIS(name)                                     \
+    nb_tensor *nb_##name(nb_tensor *x, int64_t axis)            \
+    {                                                           \
+        nb_value v[] = {NB_V_INT(axis)};                        \
+        return nb_apply(&nb_op_##name, 1, &x, 1, v, NB_CALLER); \
     }
-#define FUNCTION_SCAN(name)                                             \
-    nb_tensor *nb_##name(nb_tensor *x, int64_t axis, bool exclusive,    \
-                         bool reverse)                                  \
-    {                                                                   \
-        nb_value v[] = {NB_V_INT(axis), NB_V_INT(exclusive),            \
-                        NB_V_INT(reverse)};                             \
-        return nb_apply(&nb_op_##name, 1, &x, 3, v, NB_CALLER);         \
+#define FUNCTION_SCAN(name)                                          \
+    nb_tensor *nb_##name(nb_tensor *x, int64_t axis, bool exclusive, \
+                         bool reverse)                               \
+    {                                                                \
+        nb_value v[] = {NB_V_INT(axis), NB_V_INT(exclusive),         \
+                        NB_V_INT(reverse)};                          \
+        return nb_apply(&nb_op_##name, 1, &x, 3, v, NB_CALLER);      \
     }
-#define FUNCTION_SORT(name)                                             \
-    nb_tensor *nb_##name(nb_tensor *x, int64_t axis, bool descending,   \
-                         bool stable)                                   \
-    {                                                                   \
-        nb_value v[] = {NB_V_INT(axis), NB_V_INT(descending),           \
-                        NB_V_INT(stable)};                              \
-        return nb_apply(&nb_op_##name, 1, &x, 3, v, NB_CALLER);         \
+#define FUNCTION_SORT(name)                                           \
+    nb_tensor *nb_##name(nb_tensor *x, int64_t axis, bool descending, \
+                         bool stable)                                 \
+    {                                                                 \
+        nb_value v[] = {NB_V_INT(axis), NB_V_INT(descending),         \
+                        NB_V_INT(stable)};                            \
+        return nb_apply(&nb_op_##name, 1, &x, 3, v, NB_CALLER);       \
     }
-#define FUNCTION_DIAG(name)                                             \
-    nb_tensor *nb_##name(nb_tensor *x, int64_t k)                       \
-    {                                                                   \
-        nb_value v[] = {NB_V_INT(k)};                                   \
-        return nb_apply(&nb_op_##name, 1, &x, 1, v, NB_CALLER);         \
+#define FUNCTION_DIAG(name)                                     \
+    nb_tensor *nb_##name(nb_tensor *x, int64_t k)               \
+    {                                                           \
+        nb_value v[] = {NB_V_INT(k)};                           \
+        return nb_apply(&nb_op_##name, 1, &x, 1, v, NB_CALLER); \
     }
 #define FUNCTION_OWN(name)
 #define FUNCTION_RULE(name)

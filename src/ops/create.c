@@ -207,8 +207,7 @@ static bool one_hot_compose(const nb_call *c, nb_results *r)
     int64_t n = nb_arg_int(c, 0), axis = nb_arg_int(c, 2);
     int64_t size[NB_MAX_RANK + 1];
     nb_dtype d;
-    if (!nb_arg_dtype(c, 1, nb_default_float(), &d))
-        return false;
+    if (!nb_arg_dtype(c, 1, nb_default_float(), &d)) return false;
     if (n < 0)
         return nb_fail(NB_EVALUE,
                        "one_hot: num_classes is %lld: at least 0 "

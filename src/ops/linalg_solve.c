@@ -331,8 +331,8 @@ static nb_tensor *triangle_solved(const nb_call *c, bool transpose,
                                   nb_tensor *b)
 {
     bool vectors = as_columns(c, &b);
-    nb_tensor *x = nb_triangular_solve(c->in[0], b, nb_arg_int(c, 0),
-                                       transpose, nb_arg_int(c, 2));
+    nb_tensor *x = nb_triangular_solve(c->in[0], b, nb_arg_int(c, 0), transpose,
+                                       nb_arg_int(c, 2));
     return vectors ? nb_squeeze(x, 1, (int64_t[]){-1}) : x;
 }
 

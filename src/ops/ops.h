@@ -13,11 +13,11 @@
 #include "nabla/ops.def"
 
 /* Rules that are one expression. */
-#define PARTIAL(op, expression)                            \
+#define PARTIAL(op, expression)                             \
     static nb_tensor *op##_partial(const nb_call *c, int i) \
-    {                                                      \
-        (void)c, (void)i;                                  \
-        return expression;                                 \
+    {                                                       \
+        (void)c, (void)i;                                   \
+        return expression;                                  \
     }
 #define TRANSPOSE(op, expression)                                            \
     static nb_tensor *op##_transpose(const nb_call *c, int i, nb_tensor *ct) \
@@ -25,22 +25,22 @@
         (void)c, (void)i;                                                    \
         return expression;                                                   \
     }
-#define JVP(op, expression)                                               \
+#define JVP(op, expression)                                                  \
     static nb_tensor *op##_jvp(const nb_call *c, int k, int i, nb_tensor *u) \
+    {                                                                        \
+        (void)c, (void)k, (void)i;                                           \
+        return expression;                                                   \
+    }
+#define BODY(op, expression)                                              \
+    static nb_val op##_body(nb_gen *g, const nb_val *x, const nb_call *c) \
     {                                                                     \
-        (void)c, (void)k, (void)i;                                        \
+        (void)c;                                                          \
         return expression;                                                \
     }
-#define BODY(op, expression)                                            \
-    static nb_val op##_body(nb_gen *g, const nb_val *x, const nb_call *c) \
-    {                                                                   \
-        (void)c;                                                        \
-        return expression;                                              \
-    }
-#define COMPOSE(op, expression)                                   \
+#define COMPOSE(op, expression)                                     \
     static bool op##_compose(const nb_call *c, nb_results *results) \
-    {                                                             \
-        return nb_results_add(results, expression);               \
+    {                                                               \
+        return nb_results_add(results, expression);                 \
     }
 
 /* Visible sizes and rank of input i. */
@@ -56,9 +56,9 @@
 #define P_DIAG   "x, k:int=0"
 
 /* Calls an op whose arguments are packed by hand. */
-#define CALL1(name, x, ...)                                                  \
-    nb_apply(&nb_op_##name, 1, (nb_tensor *[]){x},                           \
-             sizeof((nb_value[]){__VA_ARGS__}) / sizeof(nb_value),           \
+#define CALL1(name, x, ...)                                        \
+    nb_apply(&nb_op_##name, 1, (nb_tensor *[]){x},                 \
+             sizeof((nb_value[]){__VA_ARGS__}) / sizeof(nb_value), \
              (nb_value[]){__VA_ARGS__}, NB_CALLER)
 
 /* Writes "... a b c" for the named axes first .. rank-1 of a term: axis d is

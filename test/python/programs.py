@@ -331,7 +331,9 @@ def shapes(m, x):
 @program((3,), ())
 def normalised(m, x, a):
     y = x / m.sqrt(m.sum(x * x))
-    return m.sum(m.stop_gradient(y) * x * a) + m.atan2(a, y[0]) + m.hypot(a, 2.0)
+    return (
+        m.sum(m.stop_gradient(y) * x * a) + m.atan2(a, y[0]) + m.hypot(a, 2.0)
+    )
 
 
 @program((2, 3), (3,))

@@ -513,8 +513,13 @@ def test_empty_and_scalar_jacobians():
 
 
 def test_the_hessian_of_every_pair_of_arguments():
-    found = nb.hessian(lambda x, y: x * x * y)(nb.constant(2.0), nb.constant(3.0))
-    assert [[h.item() for h in row] for row in found] == [[6.0, 4.0], [4.0, 0.0]]
+    found = nb.hessian(lambda x, y: x * x * y)(
+        nb.constant(2.0), nb.constant(3.0)
+    )
+    assert [[h.item() for h in row] for row in found] == [
+        [6.0, 4.0],
+        [4.0, 0.0],
+    ]
 
 
 # backward.
@@ -953,9 +958,7 @@ def test_permutes_along_a_named_axis():
     for options in ({"axis_name": "i"}, {"spmd_axis_name": "stage"}):
         moved = nb.vmap(lambda a: nb.ppermute(a, ring), **options)
         assert moved(x).tolist() == [4.0, 1.0, 2.0]
-        back = nb.grad(
-            lambda x, f=moved: nb.sum(f(x) * f64(1.0, 10.0, 100.0))
-        )
+        back = nb.grad(lambda x, f=moved: nb.sum(f(x) * f64(1.0, 10.0, 100.0)))
         assert back(x).tolist() == [10.0, 100.0, 1.0]
     both = nb.vmap(
         lambda a: nb.ppermute(a, perm=[(0, 2)], axis_name="i"),
@@ -1113,7 +1116,9 @@ def test_custom_vjp_is_used_in_every_mode():
     assert f.__name__ == "f" and f(p, 2)["y"].tolist() == [2.0, 4.0]
     assert nb.grad(loss)(x).tolist() == [100.0, 200.0]
     assert nb.jvp(loss, (x,), (x,))[1].item() == 500.0
-    assert nb.grad(lambda x: nb.sum(nb.grad(loss)(x)))(x).tolist() == [100.0] * 2
+    assert (
+        nb.grad(lambda x: nb.sum(nb.grad(loss)(x)))(x).tolist() == [100.0] * 2
+    )
     rows = nb.vmap(nb.grad(lambda x: f({"x": x, "unused": 0}, 2)["y"]))(x)
     assert rows.tolist() == [100.0, 200.0]
     x.requires_grad = True
@@ -1201,7 +1206,10 @@ def test_a_checkpoint_runs_again_on_the_way_back():
         return nb.sin(x)
 
     assert named.__name__ == "named" and nb.remat is nb.checkpoint
-    close(nb.hvp(lambda x: nb.sum(named(x)), (x,), (x,))[0], -np.sin([1, 2]) * [1, 2])
+    close(
+        nb.hvp(lambda x: nb.sum(named(x)), (x,), (x,))[0],
+        -np.sin([1, 2]) * [1, 2],
+    )
     # what it closes over is differentiated too
     d = nb.grad(lambda w: nb.checkpoint(lambda x: x * w)(nb.constant(2.0)))(w)
     assert d.item() == 2.0
@@ -1250,6 +1258,8 @@ def test_listings_of_transforms():
     assert nb.trace(lambda a: nb.cast(a, "int32"), x).nodes[0].kwargs == {
         "dtype": nb.int32
     }
+    product = nb.trace(lambda a, b: nb.einsum("i,j->ij", a, b), x, x)
+    assert "," in product.nodes[-1].kwargs["rule"]
     same = nb.trace(lambda a, b: a + b, x, x)
     assert "add(%a1, %a2)" in str(same)
     looked = nb.trace(lambda a: nb.sum(a * a) if a[0] > 0 else a, x)

@@ -12,9 +12,10 @@ import random
 import sys
 import weakref
 
-import nabla as nb
 import pytest
 from nabla.core.common import tree_flatten_full, tree_unflatten_full
+
+import nabla as nb
 
 Point = collections.namedtuple("Point", "x y")
 Range = collections.namedtuple("Range", "low high")

@@ -1,16 +1,23 @@
 /* check.c - the slow way to every transform. */
 #include "support/check.h"
 
+#include "transform/func.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { LANES = 2 };
+enum { LANES = 2, FEW = 12 };
+
+/* Differences: the step, and what of a value its rounding may be. */
+static const double STEP = 1e-5, ROUNDING = 1e-13;
 
 static int passed, failed;
-const char *const way_name[NWAYS] = {"vjp", "jvp", "vmap", "jacrev", "jacfwd"};
+const char *const way_name[ALL_WAYS] = {"vjp",        "jvp",     "vmap",
+                                        "jacrev",     "jacfwd",  "hess_rf",
+                                        "hess_fr",    "checkpoint", "scan"};
 
 bool expect(bool ok, const char *format, ...)
 {
@@ -94,13 +101,17 @@ static nb_tensor *lane(nb_tensor *x, int at, int64_t i)
     return nb_get(x, 2, (nb_key[]){NB_REST, NB_AT(i)});
 }
 
-static void map(task *t, const task *g, unsigned mapped, int at)
+static void stack(task *t, const task *g, uint64_t mapped, int at)
 {
     for (int i = 0; i < g->nin; i++) {
         t->in_axes[i] = mapped >> i & 1 ? at : NB_UNMAPPED;
         if (mapped >> i & 1) t->x[i] = lanes(g->x[i], at);
     }
     t->axis = at;
+}
+
+static void map(task *t, const task *g, int at)
+{
     t->fn = nb_vmap(g->fn, &(nb_vmap_options){.nin = g->nin,
                                               .in_axes = t->in_axes,
                                               .nout = 1,
@@ -114,7 +125,172 @@ static nb_tensor *along(nb_tensor *x)
     return is_float(x) ? draw_like(x, -1, 1) : nb_ones_like(x);
 }
 
-task task_transform(way w, const task *g, unsigned mapped, int at)
+/* A scan of f over the arguments mapped, closing over the rest: its results
+ * stacked, then a carry that halves and takes them in. */
+typedef struct loop {
+    const nb_made *of;
+    nb_tensor *const *x;
+} loop;
+
+static nb_tensor *halved(nb_tensor *carry, int n, nb_tensor *const *y)
+{
+    nb_tensor *next = nb_mul(carry, nb_num(0.5));
+    for (int k = 0; k < n; k++)
+        if (is_float(y[k]))
+            next = nb_add(next, nb_reduce_sum(y[k], -1, NULL, false));
+    return next;
+}
+
+static nb_status step_body(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                           nb_tensor **y)
+{
+    const loop *l = ctx;
+    nb_tensor *in[MAX_ARGS];
+    (void)nx;
+    for (int i = 0, at = 1; i < l->of->n; i++)
+        in[i] = l->of->argument[i] == NB_UNMAPPED ? l->x[i] : x[at++];
+    --*ny;
+    nb_status status = nb_func_call(l->of->of, l->of->n, in, ny, y + 1);
+    if (status == NB_OK) y[0] = halved(x[0], *ny, y + 1);
+    ++*ny;
+    return status;
+}
+
+static nb_status scan_body(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                           nb_tensor **y)
+{
+    loop l = {ctx, x};
+    nb_tensor *xs[MAX_ARGS], *carry = nb_scalar_float(1, NB_F64);
+    int n = 0;
+    for (int i = 0; i < nx; i++)
+        if (l.of->argument[i] != NB_UNMAPPED) xs[n++] = x[i];
+    nb_func *step = nb_func_new(step_body, &l);
+    nb_status status = nb_scan(step, 1, &carry, n, xs, LANES, false, ny, y);
+    if (status != NB_OK) return status;
+    carry = y[0];
+    memmove(y, y + 1, (size_t)(*ny - 1) * sizeof *y);
+    y[*ny - 1] = carry;
+    return NB_OK;
+}
+
+/* A function made few: see task_small. */
+typedef struct few {
+    nb_func *of;
+    int first;                                  /* argument */
+    nb_tensor *way[MAX_ARGS], *weight[MAX_ARGS]; /* NULL: none */
+} few;
+
+static void few_free(void *ctx)
+{
+    few *f = ctx;
+    nb_func_drop(f->of);
+    for (int i = 0; i < MAX_ARGS; i++) {
+        nb_drop(f->way[i]);
+        nb_drop(f->weight[i]);
+    }
+    free(f);
+}
+
+/* The arguments of `of`, given those of the function made few. */
+static int many_of(const few *f, int nx, nb_tensor *const *x, nb_tensor **in)
+{
+    bool moved = f->first < 0;
+    for (int i = 0; i + moved < nx; i++) {
+        in[i] = x[i + moved];
+        if (f->way[i])
+            in[i] = nb_add(in[i], nb_tensordot(f->way[i], x[0], 1,
+                                               (int64_t[]){-1}, (int64_t[]){0}));
+    }
+    if (!moved) {
+        in[0] = x[f->first];
+        in[f->first] = x[0];
+    }
+    return nx - moved;
+}
+
+static nb_tensor *joined(const few *f, int n, nb_tensor **y)
+{
+    bool real = false;
+    int m = 0;
+    nb_tensor *sum = nb_num(0);
+    for (int k = 0; k < n; k++)
+        real = real || is_float(y[k]);
+    for (int k = 0; k < n; k++)
+        if (!real || is_float(y[k])) y[m++] = nb_cast(y[k], NB_F64);
+    if (m == 1 && !f->weight[0]) return y[0];
+    for (int k = 0; k < m; k++) {
+        if (f->weight[k])
+            sum = nb_add(sum, nb_reduce_sum(nb_mul(y[k], f->weight[k]), -1,
+                                            NULL, false));
+        y[k] = nb_flatten(y[k], 0, -1);
+    }
+    return f->weight[0] ? sum : nb_concatenate(m, y, 0);
+}
+
+static nb_status few_body(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                          nb_tensor **y)
+{
+    const few *f = ctx;
+    nb_tensor *in[MAX_ARGS];
+    int n = many_of(f, nx, x, in);
+    nb_status status = nb_func_call(f->of, n, in, ny, y);
+    if (status != NB_OK) return status;
+    y[0] = joined(f, *ny, y);
+    return *ny = 1, NB_OK;
+}
+
+/* Weights, if the results are many. */
+static bool weigh(few *f, const task *g)
+{
+    nb_tensor *y[MAX_ARGS];
+    int m = 0;
+    bool real = false;
+    int64_t size = 0;
+    if (!call(g, g->x, y)) return false;
+    for (int k = 0; k < g->nout; k++)
+        real = real || is_float(y[k]);
+    for (int k = 0; k < g->nout; k++)
+        if (!real || is_float(y[k])) {
+            y[m++] = y[k];
+            size += nb_elements(y[k]);
+        }
+    for (int k = 0; size > FEW && k < m; k++)
+        f->weight[k] = nb_keep(draw_like(y[k], -1, 1));
+    return true;
+}
+
+task task_small(const task *g, unsigned turn)
+{
+    task t = {.nin = g->nin, .nout = 1};
+    int real[MAX_ARGS], n = 0;
+    for (int i = 0; i < g->nin; i++)
+        if (is_float(g->x[i])) real[n++] = i;
+    unsigned nth = n ? turn % (unsigned)(n + (n > 1)) : 0;
+    bool whole = n && nth < (unsigned)n && nb_elements(g->x[real[nth]]) <= FEW;
+    few *f = calloc(1, sizeof *f);
+    *f = (few){.of = nb_func_keep(g->fn), .first = whole ? real[nth] : -1};
+    memcpy(t.x + !whole, g->x, (size_t)g->nin * sizeof *g->x);
+    if (whole) {
+        t.x[0] = g->x[f->first];
+        t.x[f->first] = g->x[0];
+    } else {
+        t.nin++;
+        t.x[0] = draw(1, (int64_t[]){2}, -0.01, 0.01);
+    }
+    for (int i = 0; !whole && i < n; i++) {
+        int64_t size[NB_MAX_RANK + 1];
+        int rank = nb_rank(g->x[real[i]]);
+        nb_sizes(g->x[real[i]], size);
+        size[rank] = 2;
+        f->way[real[i]] = nb_keep(draw(rank + 1, size, -1, 1));
+    }
+    bool ok = weigh(f, g);
+    t.fn = nb_func_owning(few_body, f, few_free);
+    if (!ok) t.fn = NULL;
+    return t;
+}
+
+task task_transform(way w, const task *g, uint64_t mapped, int at)
 {
     task t = {.nin = g->nin, .nout = 1};
     nb_tensor *y[MAX_ARGS];
@@ -136,19 +312,94 @@ task task_transform(way w, const task *g, unsigned mapped, int at)
         break;
     case VMAP:
         t.nout = g->nout;
-        map(&t, g, mapped, at);
+        stack(&t, g, mapped, at);
+        map(&t, g, at);
+        break;
+    case SCAN:
+        t.nout = g->nout + 1;
+        stack(&t, g, mapped, 0);
+        t.fn = nb_func_made(g->fn, scan_body, g->nin, t.in_axes);
+        break;
+    case CHECKPOINT:
+        t.nout = g->nout;
+        t.fn = nb_checkpoint(g->fn);
         break;
     case JACREV: t.fn = nb_jacrev(g->fn, 0); break;
+    case HESS_RF: t.fn = nb_jacrev(nb_jacfwd(g->fn, 0), 0); break;
+    case HESS_FR: t.fn = nb_jacfwd(nb_jacrev(g->fn, 0), 0); break;
     default: t.fn = nb_jacfwd(g->fn, 0); break;
     }
     return t;
 }
 
-/* Central differences of order four, along u (NULL: not moved). */
-static bool slope(const task *g, nb_tensor *const *x, nb_tensor *const *u,
-                  nb_tensor **dy)
+static double *values(nb_tensor *x)
 {
-    const double h = 1e-5, at[] = {-2, -1, 1, 2}, weight[] = {1, -8, 8, -1};
+    double *v = malloc((size_t)(nb_elements(x) + 1) * sizeof *v);
+    if (x && nb_read(x, NB_F64, v) == NB_OK) return v;
+    free(v);
+    return NULL;
+}
+
+static double largest(nb_tensor *x)
+{
+    double *v = values(x), most = 0;
+    for (int64_t i = 0; v && i < nb_elements(x); i++)
+        most = fabs(v[i]) > most ? fabs(v[i]) : most;
+    free(v);
+    return most;
+}
+
+static void show(const char *what, nb_tensor *x)
+{
+    double *v = values(x);
+    printf("  %s [", what);
+    for (int64_t i = 0; v && i < nb_elements(x) && i < 24; i++)
+        printf("%s%.10g", i ? " " : "", v[i]);
+    printf("] of shape (");
+    for (int d = 0; x && d < nb_rank(x); d++)
+        printf("%s%lld", d ? " " : "", (long long)nb_size(x, d));
+    printf(")\n");
+    free(v);
+}
+
+/* Whether got is near, but for some slack; shows both if it is not.  What is
+ * not a number is not near anything. */
+static bool close_to(nb_tensor *got, nb_tensor *expected, double tolerance,
+                     double slack)
+{
+    bool ok = got && expected && nb_rank(got) == nb_rank(expected);
+    for (int d = 0; ok && d < nb_rank(got); d++)
+        ok = nb_size(got, d) == nb_size(expected, d);
+    double *a = ok ? values(got) : NULL, *b = ok ? values(expected) : NULL;
+    ok = a && b;
+    for (int64_t i = 0; ok && i < nb_elements(got); i++) {
+        double scale = fabs(b[i]) > 1 ? fabs(b[i]) : 1;
+        ok = fabs(a[i] - b[i]) <= tolerance * scale + slack;
+    }
+    free(a);
+    free(b);
+    if (ok) return true;
+    show("got     ", got);
+    show("expected", expected);
+    return false;
+}
+
+/* The same of several, up to rounding of the largest. */
+static bool all_close(int n, nb_tensor *const *x, nb_tensor *const *y,
+                      double tolerance)
+{
+    for (int i = 0; i < n; i++)
+        if (!close_to(x[i], y[i], tolerance, tolerance * largest(y[i])))
+            return false;
+    return true;
+}
+
+/* Central differences of order four, along u (NULL: not moved), and the slack
+ * that the rounding of the values leaves them. */
+static bool slope(const task *g, nb_tensor *const *x, nb_tensor *const *u,
+                  nb_tensor **dy, double *slack)
+{
+    const double h = STEP, at[] = {-2, -1, 1, 2}, weight[] = {1, -8, 8, -1};
     for (int p = 0; p < 4; p++) {
         nb_tensor *in[MAX_ARGS], *y[MAX_ARGS];
         for (int i = 0; i < g->nin; i++)
@@ -161,46 +412,78 @@ static bool slope(const task *g, nb_tensor *const *x, nb_tensor *const *u,
                 nb_mul(nb_cast(y[k], NB_F64), nb_num(weight[p] / (12 * h)));
             if (!is_float(y[k])) t = nb_zeros_like(t);
             dy[k] = p ? nb_add(dy[k], t) : t;
+            slack[k] = is_float(y[k]) ? ROUNDING / h * largest(y[k]) : 0;
         }
         if (nb_realize_all(g->nout, dy) != NB_OK) return false;
     }
     return true;
 }
 
-static bool all_near(int n, nb_tensor *const *x, nb_tensor *const *y,
-                     double tolerance)
+/* A cotangent has the shape and dtype of what it belongs to; of integers it is
+ * zero. */
+static bool is_cotangent(nb_tensor *cx, nb_tensor *x)
 {
-    for (int i = 0; i < n; i++)
-        if (!near(x[i], y[i], tolerance)) return false;
-    return true;
+    return nb_dtype_of(cx) == nb_dtype_of(x) &&
+           near(nb_zeros_like(cx), nb_zeros_like(x), 0) &&
+           (is_float(cx) || near(cx, nb_zeros_like(x), 0));
 }
 
-/* Vjp is jvp transposed: <ct, J u> = <J' ct, u> for a random u. */
+/* <a, b> and the sum of what its terms are in size. */
+static double product(nb_tensor *a, nb_tensor *b, double *size)
+{
+    if (!is_float(a)) return 0;
+    *size += dot(nb_abs(a), nb_abs(b));
+    return dot(a, b);
+}
+
+/* <ct, J u> = <J' ct, u>, where u moves the results by dy. */
+static bool transposes(const task *g, const task *t, nb_tensor *const *fast,
+                       nb_tensor *const *u, nb_tensor *const *dy,
+                       double tolerance, const double *slack)
+{
+    double left = 0, right = 0, size = 1, room = 0;
+    for (int i = 0; i < g->nin; i++)
+        right += product(fast[g->nout + i], u[i], &size);
+    for (int k = 0; k < g->nout; k++) {
+        nb_tensor *ct = t->x[g->nin + k];
+        left += product(ct, dy[k], &size);
+        if (slack) product(ct, nb_full_like(dy[k], slack[k]), &room);
+    }
+    bool ok = fabs(left - right) <= tolerance * size + room;
+    if (!ok)
+        printf("  <ct, J u> is %.15g, <J' ct, u> %.15g\n", left, right);
+    return ok;
+}
+
 static bool vjp_agrees(const task *g, const task *t, nb_tensor *const *fast)
 {
     nb_tensor *u[MAX_ARGS], *dy[MAX_ARGS];
-    double left = 0, right = 0, size = 1;
+    double slack[MAX_ARGS];
     for (int i = 0; i < g->nin; i++) {
-        nb_tensor *cx = fast[g->nout + i];
         u[i] = along(t->x[i]);
-        if (nb_dtype_of(cx) != nb_dtype_of(t->x[i]) ||
-            !near(cx, is_float(cx) ? cx : nb_zeros_like(u[i]), 0) ||
-            !near(nb_zeros_like(cx), nb_zeros_like(t->x[i]), 0))
-            return false;
-        right += is_float(cx) ? dot(cx, u[i]) : 0;
-        size += is_float(cx) ? fabs(dot(cx, u[i])) : 0;
+        if (!is_cotangent(fast[g->nout + i], t->x[i])) return false;
     }
-    if (!slope(g, t->x, u, dy)) return false;
-    for (int k = 0; k < g->nout; k++)
-        left += is_float(fast[k]) ? dot(t->x[g->nin + k], dy[k]) : 0;
-    return fabs(left - right) <= 1e-6 * size;
+    return slope(g, t->x, u, dy, slack) &&
+           transposes(g, t, fast, u, dy, 1e-6, slack);
+}
+
+bool task_is_transposed(const task *g, const task *t, double tolerance)
+{
+    task ahead = task_transform(JVP, g, 0, 0);
+    nb_tensor *fast[MAX_ARGS], *y[MAX_ARGS];
+    return t->fn && call(t, t->x, fast) && call(&ahead, ahead.x, y) &&
+           transposes(g, t, fast, ahead.x + g->nin, y + g->nout, tolerance,
+                      NULL);
 }
 
 static bool jvp_agrees(const task *g, const task *t, nb_tensor *const *fast)
 {
     nb_tensor *dy[MAX_ARGS];
-    return slope(g, t->x, t->x + g->nin, dy) &&
-           all_near(g->nout, fast + g->nout, dy, 1e-6);
+    double slack[MAX_ARGS];
+    if (!slope(g, t->x, t->x + g->nin, dy, slack)) return false;
+    for (int k = 0; k < g->nout; k++)
+        if (!close_to(fast[g->nout + k], dy[k], 1e-6, slack[k])) return false;
+    return true;
 }
 
 /* Times a random u it is the slope along u. */
@@ -208,28 +491,48 @@ static bool jacobian_agrees(const task *g, const task *t, nb_tensor *jac)
 {
     nb_tensor *u[MAX_ARGS] = {along(t->x[0])}, *dy[MAX_ARGS];
     int64_t of_jac[NB_MAX_RANK], of_u[NB_MAX_RANK];
+    double slack[MAX_ARGS];
     int n = nb_rank(u[0]);
     for (int d = 0; d < n; d++) {
         of_jac[d] = d - n;
         of_u[d] = d;
     }
-    return slope(g, t->x, u, dy) &&
-           near(nb_tensordot(jac, u[0], n, of_jac, of_u), dy[0], 1e-6);
+    return slope(g, t->x, u, dy, slack) &&
+           close_to(nb_tensordot(jac, u[0], n, of_jac, of_u), dy[0], 1e-6,
+                    slack[0]);
 }
 
-static bool vmap_agrees(const task *g, const task *t, nb_tensor *const *fast)
+/* It is the jacobian of a jacobian, which is one itself. */
+static bool hessian_agrees(way w, const task *g, const task *t, nb_tensor *hess)
 {
-    nb_tensor *x[MAX_ARGS], *y[MAX_ARGS];
+    task first = task_transform(w == HESS_RF ? JACFWD : JACREV, g, 0, 0);
+    return task_agrees(JACFWD, g, &first) && jacobian_agrees(&first, t, hess);
+}
+
+/* What carry a scan ends with, from the results of its steps. */
+static bool batch_agrees(const task *g, const task *t, nb_tensor *const *fast)
+{
+    nb_tensor *x[MAX_ARGS], *y[MAX_ARGS], *carry = nb_num(1);
     for (int b = 0; b < LANES; b++) {
         for (int i = 0; i < g->nin; i++)
             x[i] = t->in_axes[i] == NB_UNMAPPED
                        ? t->x[i]
                        : lane(t->x[i], t->in_axes[i], b);
         if (!call(g, x, y)) return false;
-        for (int k = 0; k < g->nout; k++)
-            if (!near(lane(fast[k], t->axis, b), y[k], 1e-10)) return false;
+        for (int k = 0; k < g->nout; k++) {
+            nb_tensor *got = lane(fast[k], t->axis, b);
+            if (!all_close(1, &got, &y[k], 1e-10)) return false;
+        }
+        carry = halved(carry, g->nout, y);
     }
-    return true;
+    return t->nout == g->nout || all_close(1, &fast[g->nout], &carry, 1e-10);
+}
+
+bool task_is_same(const task *t, const task *s, double tolerance)
+{
+    nb_tensor *x[MAX_ARGS], *y[MAX_ARGS];
+    return t->fn && s->fn && t->nout == s->nout && call(t, t->x, x) &&
+           call(s, s->x, y) && all_close(t->nout, x, y, tolerance);
 }
 
 bool task_agrees(way w, const task *g, const task *t)
@@ -238,12 +541,16 @@ bool task_agrees(way w, const task *g, const task *t)
     if (!t->fn || !call(t, t->x, fast)) return false;
     switch (w) {
     case VJP:
-        return call(g, t->x, y) && all_near(g->nout, fast, y, 1e-12) &&
+        return call(g, t->x, y) && all_close(g->nout, fast, y, 1e-12) &&
                vjp_agrees(g, t, fast);
     case JVP:
-        return call(g, t->x, y) && all_near(g->nout, fast, y, 1e-12) &&
+        return call(g, t->x, y) && all_close(g->nout, fast, y, 1e-12) &&
                jvp_agrees(g, t, fast);
-    case VMAP: return vmap_agrees(g, t, fast);
+    case VMAP:
+    case SCAN: return batch_agrees(g, t, fast);
+    case CHECKPOINT: return task_is_same(t, g, 1e-12);
+    case HESS_RF:
+    case HESS_FR: return hessian_agrees(w, g, t, fast[0]);
     default: return jacobian_agrees(g, t, fast[0]);
     }
 }

@@ -5,16 +5,31 @@
 
 #include "support/sample.h"
 
-enum { MAX_ARGS = 16 };
-typedef enum way { VJP, JVP, VMAP, JACREV, JACFWD, NWAYS } way;
-extern const char *const way_name[NWAYS];
+/* The ways to transform a function: those that any function takes, then those
+ * of functions with few elements in and out (hess_rf is jacrev of jacfwd), and
+ * those that change how a function is computed. */
+enum { MAX_ARGS = 64 };
+typedef enum way {
+    VJP,
+    JVP,
+    VMAP,
+    JACREV,
+    JACFWD,
+    NWAYS,
+    HESS_RF = NWAYS,
+    HESS_FR,
+    CHECKPOINT,
+    SCAN,
+    ALL_WAYS
+} way;
+extern const char *const way_name[ALL_WAYS];
 
 /* A function, arguments to try it on, and how many results it has. */
 typedef struct task {
     nb_func *fn;
     int nin, nout;
     nb_tensor *x[MAX_ARGS];
-    int in_axes[MAX_ARGS], axis; /* of a vmap */
+    int in_axes[MAX_ARGS], axis; /* of a vmap or a scan */
 } task;
 
 /* A function of x, nx of them, that closes over c, in one expression. */
@@ -49,8 +64,21 @@ bool failed_with(nb_status code, const char *part); /* and clears it */
     } while (0)
 
 /* The task transformed, and whether it agrees with the slow way.  mapped and at
- * choose vmap's arguments and the axis of arguments and results. */
-task task_transform(way w, const task *g, unsigned mapped, int at);
+ * choose vmap's arguments and the axis of arguments and results; a scan runs
+ * along the first axis of the arguments mapped and closes over the others. */
+task task_transform(way w, const task *g, uint64_t mapped, int at);
 bool task_agrees(way w, const task *g, const task *t);
+
+/* For t = vjp of g: whether <ct, J u> = <J' ct, u>, J u by jvp. */
+bool task_is_transposed(const task *g, const task *t, double tolerance);
+
+/* Whether t and s, functions of the same arguments, have the same results. */
+bool task_is_same(const task *t, const task *s, double tolerance);
+
+/* g as a function that a hessian is taken of: its real results in one tensor,
+ * or their sum with random weights if there are many; by one of its real
+ * arguments, put first, or if that is large by two numbers put before them all
+ * that move every real argument.  turn chooses the argument. */
+task task_small(const task *g, unsigned turn);
 
 #endif

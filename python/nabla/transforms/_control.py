@@ -89,9 +89,7 @@ def cond(
             f"cond: the predicate is a scalar, not of shape {test.shape}"
         )
     given = [leaves[i] for i in at]
-    return agreed.tree(
-        _nabla.cond(test, side(true_fn), side(false_fn), given)
-    )
+    return agreed.tree(_nabla.cond(test, side(true_fn), side(false_fn), given))
 
 
 def while_loop(

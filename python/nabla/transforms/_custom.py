@@ -27,9 +27,7 @@ class _Split:
     def __init__(self, tree: Any) -> None:
         self.leaves, self._structure = _nabla.tree_flatten(tree)
         self._at = [
-            i
-            for i, x in enumerate(self.leaves)
-            if isinstance(x, _nabla.Tensor)
+            i for i, x in enumerate(self.leaves) if isinstance(x, _nabla.Tensor)
         ]
         self.tensors: list[Tensor] = [self.leaves[i] for i in self._at]
 
@@ -88,9 +86,7 @@ class custom_vjp(_Custom):  # noqa: N801
     _fwd: Callable[..., Any] | None = None
     _bwd: Callable[..., Any]
 
-    def defvjp(
-        self, fwd: Callable[..., Any], bwd: Callable[..., Any]
-    ) -> None:
+    def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
         """Says how to walk back."""
         self._fwd, self._bwd = fwd, bwd
 

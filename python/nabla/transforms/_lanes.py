@@ -37,8 +37,7 @@ def all_reduce(
     """
     if reduce_op not in ("sum", "max", "min", "prod"):
         raise ValueError(
-            "all_reduce: reduce_op is sum, max, min or prod, not "
-            f"{reduce_op!r}"
+            f"all_reduce: reduce_op is sum, max, min or prod, not {reduce_op!r}"
         )
     if mesh is not None:
         raise NotImplementedError("all_reduce: over a mesh")

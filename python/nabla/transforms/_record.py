@@ -161,9 +161,7 @@ class Recording:
 
     def like_value(self, leaves: Sequence[Any]) -> Any:
         """A tree like the value."""
-        return _nabla.tree_unflatten(
-            _nabla.tree_structure(self.value), leaves
-        )
+        return _nabla.tree_unflatten(_nabla.tree_structure(self.value), leaves)
 
     def like_arguments(self, found: Sequence[Any]) -> tuple[Any, ...]:
         """Trees like the arguments: one leaf for each that is on tape, None

@@ -45,11 +45,12 @@ class Node:
 
 
 def _parts(text: str) -> list[str]:
-    """Cut at the commas that are not in brackets."""
-    parts, depth = [""], 0
+    """Cut at the commas that are not in brackets or quotes."""
+    parts, depth, quoted = [""], 0, False
     for c in text:
+        quoted ^= c == '"'
         depth += (c == "(") - (c == ")")
-        if c == "," and depth == 0:
+        if c == "," and depth == 0 and not quoted:
             parts.append("")
         else:
             parts[-1] += c
@@ -116,9 +117,7 @@ def _coloured(text: str) -> str:
 
     text = re.sub(r"(?<=\[)[\d,~]+ \|", "\033[90m\\g<0>\033[0m", text)
     text = re.sub(r"%[av]\d+", "\033[36m\\g<0>\033[0m", text)
-    return re.sub(
-        r"^(fn|  return)\b", "\033[1m\\g<0>\033[0m", text, flags=re.M
-    )
+    return re.sub(r"^(fn|  return)\b", "\033[1m\\g<0>\033[0m", text, flags=re.M)
 
 
 def trace(fn: Any, *args: Any, **kwargs: Any) -> Any:
