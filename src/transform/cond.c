@@ -43,8 +43,7 @@ static int side_inputs(const branch *b, int side, nb_tensor *const *in,
     return n;
 }
 
-static nb_shape side_shape(const nb_call *c, int side, int k,
-                           nb_tensor **room)
+static nb_shape side_shape(const nb_call *c, int side, int k, nb_tensor **room)
 {
     int id[NB_MAX_GRAPH_LANES + 1];
     const nb_graph *g = c->op->region[side];
@@ -190,9 +189,9 @@ static bool alike(const nb_graph *a, const nb_graph *b)
                            nb_shape_text(&x->shape), nb_dtype_brief(y->dtype),
                            nb_shape_text(&y->shape));
     }
-    return same || nb_fail(NB_EVALUE,
-                           "cond: one branch has %d results, the other %d",
-                           a->ny, b->ny);
+    return same ||
+           nb_fail(NB_EVALUE, "cond: one branch has %d results, the other %d",
+                   a->ny, b->ny);
 }
 
 static nb_op *branch_new(nb_region *r, int nx)
@@ -263,12 +262,11 @@ static bool select_both(nb_tensor *pred, nb_func *const *side, int nx,
 {
     int other = *ny;
     nb_tensor **z = nb_array(other);
-    bool ok = z && nb_run(side[0], nx, x, ny, y) &&
-              nb_run(side[1], nx, x, &other, z);
+    bool ok =
+        z && nb_run(side[0], nx, x, ny, y) && nb_run(side[1], nx, x, &other, z);
     if (ok && *ny != other)
-        ok = nb_fail(NB_EVALUE,
-                     "cond: one branch has %d results, the other %d", *ny,
-                     other);
+        ok = nb_fail(NB_EVALUE, "cond: one branch has %d results, the other %d",
+                     *ny, other);
     for (int k = 0; ok && k < *ny; k++)
         ok = (y[k] = nb_where(pred, y[k], z[k]));
     nb_free(z);
@@ -290,8 +288,9 @@ nb_status nb_cond(nb_tensor *pred, nb_func *yes, nb_func *no, int nx,
     for (int i = 0; ok && i < nx; i++)
         ok = x[i];
     if (ok && (pred->rank != 0 && nb_elements(pred) != 1))
-        ok = nb_fail(NB_EVALUE, "cond: the predicate is a scalar, not of rank "
-                                "%d",
+        ok = nb_fail(NB_EVALUE,
+                     "cond: the predicate is a scalar, not of rank "
+                     "%d",
                      pred->rank);
     ok = ok && nb_scope_open() == NB_OK;
     if (!ok) return NB_STATUS(false);

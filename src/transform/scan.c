@@ -77,8 +77,8 @@ static nb_tensor *step_of(nb_tensor *x, int64_t t)
     int64_t size[NB_MAX_DIMS], stride[NB_MAX_DIMS];
     nb_shape s = slice_shape(x);
     int n = nb_tensor_strides(x, size, stride), axis = x->nlanes;
-    char *at = x->data +
-               t * stride[axis] * (int64_t)nb_dtype_size((nb_dtype)x->dtype);
+    char *at =
+        x->data + t * stride[axis] * (int64_t)nb_dtype_size((nb_dtype)x->dtype);
     memmove(stride + axis, stride + axis + 1,
             (size_t)(n - axis - 1) * sizeof *stride);
     nb_buffer *b = x->buffer ? nb_buffer_keep(x->buffer) : nb_buffer_new(8);
@@ -92,8 +92,7 @@ static nb_tensor *settled(nb_tensor *x, const nb_shape *s)
 {
     int64_t n;
     nb_shape_count(s, &n);
-    nb_buffer *b =
-        nb_buffer_new((size_t)n * nb_dtype_size((nb_dtype)x->dtype));
+    nb_buffer *b = nb_buffer_new((size_t)n * nb_dtype_size((nb_dtype)x->dtype));
     nb_tensor *y =
         b ? nb_leaf_new((nb_dtype)x->dtype, s, b, b->data, NULL) : NULL;
     nb_buffer_drop(b);
@@ -246,7 +245,8 @@ static nb_status push_body(void *ctx, int nx, nb_tensor *const *x, int *ny,
     for (int k = 0; ok && k < s->nc; k++)
         y[k] = out[k], y[s->nc + k] = uy[k];
     for (int k = 0; ok && k < s->ny; k++)
-        y[2 * s->nc + k] = out[s->nc + k], y[2 * s->nc + s->ny + k] = uy[s->nc + k];
+        y[2 * s->nc + k] = out[s->nc + k],
+                      y[2 * s->nc + s->ny + k] = uy[s->nc + k];
     *ny = 2 * m;
     nb_tape_drop(tape);
     nb_free(in), nb_free(u), nb_free(fresh), nb_free(out), nb_free(uy);
@@ -269,13 +269,12 @@ static bool push(const nb_call *c, nb_tensor *const *u, nb_tensor **uy)
         ok = (xs[s->nx + i] = nb_or_zeros(u[s->nc + i], xs[i]));
     }
     nb_func *body = ok ? nb_func_new(push_body, &a) : NULL;
-    ok = ok && nb_scan(body, n, init, m, xs, s->length, s->reverse, &ny, y) ==
-                   NB_OK;
+    ok = ok &&
+         nb_scan(body, n, init, m, xs, s->length, s->reverse, &ny, y) == NB_OK;
     for (int k = 0; ok && k < s->nc; k++)
         uy[k] = is_real(y[k]) ? y[s->nc + k] : NULL;
     for (int k = 0; ok && k < s->ny; k++)
-        uy[s->nc + k] =
-            is_real(y[n + k]) ? y[n + s->ny + k] : NULL;
+        uy[s->nc + k] = is_real(y[n + k]) ? y[n + s->ny + k] : NULL;
     nb_free(init), nb_free(xs), nb_free(y);
     return ok;
 }
@@ -346,9 +345,9 @@ static bool pull(const nb_call *c, nb_tensor *const *ct, nb_tensor **cx)
     nb_tensor **saved = nb_array(ns), **init = nb_array(n);
     nb_tensor **xs = nb_array(m), **y = nb_array(ny);
     bool ok = saved && init && xs && y;
-    ok = ok && nb_scan(nb_func_new(states_body, &a), s->nc, c->in, s->nx,
-                       c->in + s->nc, s->length, s->reverse, &ns,
-                       saved) == NB_OK;
+    ok = ok &&
+         nb_scan(nb_func_new(states_body, &a), s->nc, c->in, s->nx,
+                 c->in + s->nc, s->length, s->reverse, &ns, saved) == NB_OK;
     for (int i = 0; ok && i < s->nc; i++)
         ok = (init[i] = nb_or_zeros(ct[i], c->in[i]));
     for (int i = 0; ok && i < s->nk; i++)
@@ -368,9 +367,7 @@ static bool pull(const nb_call *c, nb_tensor *const *ct, nb_tensor **cx)
     ok = ok && nb_scan(nb_func_new(pull_body, &a), n, init, m, xs, s->length,
                        !s->reverse, &ny, y) == NB_OK;
     for (int i = 0; ok && i < s->nc + s->nx + s->nk; i++) {
-        int at = i < s->nc             ? i
-                 : i >= s->nc + s->nx ? i - s->nx
-                                      : n + i - s->nc;
+        int at = i < s->nc ? i : i >= s->nc + s->nx ? i - s->nx : n + i - s->nc;
         cx[i] = is_real(c->in[i]) ? y[at] : NULL;
     }
     nb_free(saved), nb_free(init), nb_free(xs), nb_free(y);
@@ -388,11 +385,10 @@ static bool carries_fit(const nb_region *r, int nc, nb_tensor *const *x)
         for (int d = 0; same && d < in.rank; d++)
             same = nb_extent_same(out->shape.size[d], in.size[d]);
         if (!same)
-            return nb_fail(NB_EVALUE,
-                           "scan: carry %d is %s%s and comes back as %s%s", k,
-                           nb_dtype_brief((nb_dtype)x[k]->dtype),
-                           nb_shape_text(&in), nb_dtype_brief(out->dtype),
-                           nb_shape_text(&out->shape));
+            return nb_fail(
+                NB_EVALUE, "scan: carry %d is %s%s and comes back as %s%s", k,
+                nb_dtype_brief((nb_dtype)x[k]->dtype), nb_shape_text(&in),
+                nb_dtype_brief(out->dtype), nb_shape_text(&out->shape));
     }
     return true;
 }
@@ -492,12 +488,10 @@ static bool check_xs(int nx, nb_tensor *const *xs, int64_t *length)
     for (int i = 0; i < nx; i++) {
         if (!xs[i]) return false;
         if (xs[i]->rank == 0)
-            return nb_fail(NB_EVALUE, "scan: xs %d is 0-d, no axis to scan",
-                           i);
+            return nb_fail(NB_EVALUE, "scan: xs %d is 0-d, no axis to scan", i);
         if ((i > 0 || *length > 0) && nb_size(xs[i], 0) != *length)
             return nb_fail(NB_EVALUE, "scan: xs %d has length %lld, not %lld",
-                           i, (long long)nb_size(xs[i], 0),
-                           (long long)*length);
+                           i, (long long)nb_size(xs[i], 0), (long long)*length);
         *length = nb_size(xs[i], 0);
     }
     return true;

@@ -66,8 +66,7 @@ static nb_tensor *settled(nb_tensor *x, const nb_shape *s)
 {
     int64_t n;
     nb_shape_count(s, &n);
-    nb_buffer *b =
-        nb_buffer_new((size_t)n * nb_dtype_size((nb_dtype)x->dtype));
+    nb_buffer *b = nb_buffer_new((size_t)n * nb_dtype_size((nb_dtype)x->dtype));
     nb_tensor *y =
         b ? nb_leaf_new((nb_dtype)x->dtype, s, b, b->data, NULL) : NULL;
     nb_buffer_drop(b);
@@ -143,8 +142,7 @@ static nb_status test_again(void *ctx, int nx, nb_tensor *const *x, int *ny,
     if (!in) return NB_STATUS(false);
     side_inputs(r, 0, x, a->c->in, in);
     *ny = 1;
-    nb_status s =
-        nb_graph_run(r->op.region[0], r->n + r->captured[0], in, y);
+    nb_status s = nb_graph_run(r->op.region[0], r->n + r->captured[0], in, y);
     nb_free(in);
     return s;
 }
@@ -187,9 +185,8 @@ static bool push(const nb_call *c, nb_tensor *const *u, nb_tensor **uy)
         init[k] = c->in[k];
         ok = (init[r->n + k] = nb_or_zeros(u[k], c->in[k]));
     }
-    ok = ok && nb_while(nb_func_new(test_again, &a),
-                        nb_func_new(push_body, &a), 2 * r->n, init,
-                        y) == NB_OK;
+    ok = ok && nb_while(nb_func_new(test_again, &a), nb_func_new(push_body, &a),
+                        2 * r->n, init, y) == NB_OK;
     for (int k = 0; ok && k < r->n; k++)
         uy[k] = is_real(y[k]) ? y[r->n + k] : NULL;
     nb_free(init), nb_free(y);
@@ -205,8 +202,7 @@ static nb_status plain_body(void *ctx, int nx, nb_tensor *const *x, int *ny,
     (void)nx;
     if (!in) return NB_STATUS(false);
     side_inputs(r, 1, x, a->u ? a->u : a->c->in, in);
-    nb_status s =
-        nb_graph_run(r->op.region[1], r->n + r->captured[1], in, y);
+    nb_status s = nb_graph_run(r->op.region[1], r->n + r->captured[1], in, y);
     *ny = r->n;
     nb_free(in);
     return s;
@@ -231,9 +227,9 @@ static bool count_turns(const nb_call *c, int64_t *turns)
     for (int k = 0; ok && k < r->n; k++)
         init[k] = c->in[k];
     if (ok) init[r->n] = nb_scalar_int(0, NB_I64);
-    ok = ok && nb_while(nb_func_new(test_again, &a),
-                        nb_func_new(count_body, &a), r->n + 1, init,
-                        y) == NB_OK;
+    ok =
+        ok && nb_while(nb_func_new(test_again, &a), nb_func_new(count_body, &a),
+                       r->n + 1, init, y) == NB_OK;
     ok = ok && nb_realize_now(1, &y[r->n]) &&
          nb_read(y[r->n], NB_I64, turns) == NB_OK;
     nb_free(init), nb_free(y);
@@ -250,8 +246,9 @@ static bool pull(const nb_call *c, nb_tensor *const *ct, nb_tensor **cx)
     bool ok = fresh && y && count_turns(c, &turns) &&
               (tape = nb_tape_open(c->nin, c->in, fresh));
     around a = {c, fresh};
-    ok = ok && nb_scan(nb_func_new(plain_body, &a), r->n, fresh, 0, NULL,
-                       turns, false, &ny, y) == NB_OK &&
+    ok = ok &&
+         nb_scan(nb_func_new(plain_body, &a), r->n, fresh, 0, NULL, turns,
+                 false, &ny, y) == NB_OK &&
          nb_tape_close(tape, r->n, y) == NB_OK &&
          nb_tape_pull(tape, ct, cx) == NB_OK;
     nb_tape_drop(tape);
@@ -270,8 +267,9 @@ static nb_tensor *test_of(nb_func *f, int n, nb_tensor *const *x)
 {
     nb_tensor *p = nb_func_call1(f, n, x);
     if (p && nb_elements(p) != 1)
-        return nb_fail(NB_EVALUE, "while: the test gives a scalar, not %lld "
-                                  "elements",
+        return nb_fail(NB_EVALUE,
+                       "while: the test gives a scalar, not %lld "
+                       "elements",
                        (long long)nb_elements(p));
     return nb_cast(nb_reshape(p, 0, NULL), NB_BOOL);
 }
@@ -316,18 +314,16 @@ static bool fits(const nb_region *r, int n, nb_tensor *const *x)
         for (int d = 0; same && d < in.rank; d++)
             same = nb_extent_same(out->shape.size[d], in.size[d]);
         if (!same)
-            return nb_fail(NB_EVALUE,
-                           "while: state %d is %s%s and comes back as %s%s",
-                           k, nb_dtype_brief((nb_dtype)x[k]->dtype),
-                           nb_shape_text(&in), nb_dtype_brief(out->dtype),
-                           nb_shape_text(&out->shape));
+            return nb_fail(
+                NB_EVALUE, "while: state %d is %s%s and comes back as %s%s", k,
+                nb_dtype_brief((nb_dtype)x[k]->dtype), nb_shape_text(&in),
+                nb_dtype_brief(out->dtype), nb_shape_text(&out->shape));
     }
     return true;
 }
 
 /* Test and body on the same stand-ins, whose lanes are a fixed point. */
-static bool record_both(nb_region *r, masked *m, int n,
-                        nb_tensor *const *init)
+static bool record_both(nb_region *r, masked *m, int n, nb_tensor *const *init)
 {
     nb_shape *shape = nb_alloc((size_t)(n + 1) * sizeof *shape);
     nb_tensor **x = nb_array(n);

@@ -75,10 +75,4 @@ bool task_is_transposed(const task *g, const task *t, double tolerance);
 /* Whether t and s, functions of the same arguments, have the same results. */
 bool task_is_same(const task *t, const task *s, double tolerance);
 
-/* g as a function that a hessian is taken of: its real results in one tensor,
- * or their sum with random weights if there are many; by one of its real
- * arguments, put first, or if that is large by two numbers put before them all
- * that move every real argument.  turn chooses the argument. */
-task task_small(const task *g, unsigned turn);
-
 #endif
