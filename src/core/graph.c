@@ -66,9 +66,11 @@ static nb_shape numbered(collector *c, const nb_tensor *x)
     return s;
 }
 
-static nb_tensor *behind_alias(nb_tensor *x)
+/* Aliases are dropped, but for those that are inputs: two of one tensor are two
+ * inputs. */
+static nb_tensor *behind_alias(const collector *c, nb_tensor *x)
 {
-    while (x->op == &nb_op_alias)
+    while (x->op == &nb_op_alias && x->mark != c->mark)
         x = nb_tensor_in(x)[0];
     return x;
 }
@@ -97,7 +99,7 @@ static bool is_number(const nb_tensor *x)
 static bool add_numbers(collector *c, nb_tensor *x, int *in)
 {
     for (int i = 0; i < x->nin; i++) {
-        nb_tensor *from = behind_alias(nb_tensor_in(x)[i]);
+        nb_tensor *from = behind_alias(c, nb_tensor_in(x)[i]);
         bool input = from->mark == c->mark;
         in[i] = input ? (int)from->slot : c->g->n;
         if (input) continue;
@@ -145,7 +147,7 @@ static bool visit(collector *c, nb_tensor *root)
             continue;
         }
         for (int i = x->op ? x->nin - 1 : -1; i >= 0; i--) {
-            nb_tensor *in = behind_alias(nb_tensor_in(x)[i]);
+            nb_tensor *in = behind_alias(c, nb_tensor_in(x)[i]);
             if (in->mark == c->mark || is_number(in)) continue;
             ready = false;
             if (!nb_grow(&c->stack, &c->room, c->depth + 1, sizeof *c->stack))
@@ -170,9 +172,9 @@ static bool collect(collector *c, int nx, nb_tensor *const *x, int ny,
     nb_graph_lock();
     c->mark = nb_graph_mark();
     for (int i = 0; ok && i < nx; i++)
-        ok = add_leaf(c, behind_alias(x[i]), NB_LINE_INPUT);
+        ok = add_leaf(c, x[i], NB_LINE_INPUT);
     for (int i = 0; ok && i < ny; i++) {
-        nb_tensor *root = behind_alias(y[i]);
+        nb_tensor *root = behind_alias(c, y[i]);
         ok = visit(c, root);
         c->g->result[i] = (int)root->slot;
     }

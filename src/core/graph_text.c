@@ -334,8 +334,8 @@ static nb_op *read_op(reader *r)
         n++;
     }
     name[n] = '\0';
-    static nb_op *const core[] = {&nb_op_part, &nb_op_hide, &nb_op_show,
-                                  &nb_op_spread};
+    static nb_op *const core[] = {&nb_op_part, &nb_op_detach, &nb_op_hide,
+                                  &nb_op_show, &nb_op_spread};
     nb_op *op = nb_op_find(name);
     for (size_t i = 0; !op && i < sizeof core / sizeof core[0]; i++)
         if (!strcmp(core[i]->name, name)) op = core[i];

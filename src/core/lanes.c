@@ -38,6 +38,16 @@ nb_tensor *nb_alias(nb_tensor *x)
     return nb_apply(&nb_op_alias, 1, &x, 0, NULL, NB_CALLER);
 }
 
+nb_op nb_op_detach = {
+    .name = "detach",
+    .doc = "The same value, through which nothing is differentiated.",
+    .example = "detach([1, 2]) = [1, 2]",
+    .params = "x",
+    .sig = "... -> ...",
+    .kind = NB_CONSTANT,
+    .view = same_view,
+};
+
 /* cast */
 
 static bool cast_infer(const nb_call *c, int k, nb_shape *out, nb_dtype *dtype)

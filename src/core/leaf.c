@@ -293,7 +293,7 @@ nb_tensor *nb_detach(nb_tensor *x)
         return nb_leaf_new((nb_dtype)x->dtype, &s, x->buffer, x->data,
                            x->strides);
     }
-    nb_tensor *y = nb_alias(x);
+    nb_tensor *y = nb_apply(&nb_op_detach, 1, &x, 0, NULL, NB_CALLER);
     if (y) y->trace = 0;
     return y;
 }

@@ -3,6 +3,7 @@
  * Its derivatives are branches again, on the same predicate: each side puts a
  * tape around its own program.  A predicate that differs from lane to lane
  * makes no branch: both sides run and are selected from. */
+#include "transform/derive.h"
 #include "transform/region.h"
 
 #include "ops/ops.h"
@@ -118,7 +119,7 @@ static nb_status taped_side(void *ctx, int nx, nb_tensor *const *x, int *ny,
     bool ok = in && fresh && u && out && uy && cx && place;
     int n = ok ? side_inputs(branch_of(c), a->side, c->in, in, place) : 0;
     (void)nx, (void)x;
-    ok = ok && (tape = nb_tape_open(n, in, fresh)) &&
+    ok = ok && (tape = nb_tape_open_inner(n, in, fresh)) &&
          nb_graph_run(c->op->region[a->side], n, fresh, out) == NB_OK &&
          nb_tape_close(tape, c->op->nout, out) == NB_OK;
     for (int i = 0; ok && a->u && i < n; i++)

@@ -29,6 +29,10 @@ bool nb_walk_pull(uint64_t bit, int nx, nb_tensor *const *x, int ny,
 uint64_t nb_walk_begin(int nx, nb_tensor *const *x, nb_tensor **fresh);
 void nb_walk_end(uint64_t bit);
 
+/* A tape for rules: what was recorded has the lanes that it needs, and the lanes
+ * of cotangents alone pass through. */
+nb_tape *nb_tape_open_inner(int nx, nb_tensor *const *x, nb_tensor **fresh);
+
 /* Calls `found` for every node between that carries the bit and requires grad,
  * with its cotangent. */
 bool nb_walk_back(uint64_t bit, int ny, nb_tensor *const *y,

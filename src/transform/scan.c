@@ -4,6 +4,7 @@
  * together; backward, a scan the other way over the states that a first scan
  * saved.  Both are made by recording the body once more with a tape around it,
  * so they differentiate and map in turn. */
+#include "transform/derive.h"
 #include "transform/region.h"
 
 #include "core/lanes.h"
@@ -211,7 +212,7 @@ static bool open_tape(const around *a, nb_tensor *const *in, nb_tape **tape,
                       nb_tensor **fresh, nb_tensor **out)
 {
     int n = a->s->nc + a->s->nx + a->s->nk, ny = a->s->nc + a->s->ny;
-    *tape = nb_tape_open(n, in, fresh);
+    *tape = nb_tape_open_inner(n, in, fresh);
     return *tape && nb_graph_run(a->s->body, n, fresh, out) == NB_OK &&
            nb_tape_close(*tape, ny, out) == NB_OK;
 }

@@ -27,6 +27,7 @@ typedef struct walk {
 /* What lies between x and y, kept and pinned: walked as often as one likes. */
 struct nb_tape {
     uint64_t bit; /* 0 once closed */
+    bool inner;   /* within a rule: as they are */
     int nx, ny;
     nb_tensor **x, **y;
     walk w;
@@ -44,12 +45,13 @@ static nb_tensor *everywhere(nb_tensor *x)
     return x;
 }
 
-uint64_t nb_walk_begin(int nx, nb_tensor *const *x, nb_tensor **fresh)
+static uint64_t begin(int nx, nb_tensor *const *x, nb_tensor **fresh,
+                      bool inner)
 {
     uint64_t bit = nb_trace_open();
     if (!bit) return 0;
     for (int i = 0; i < nx; i++) {
-        fresh[i] = nb_alias(everywhere(x[i]));
+        fresh[i] = nb_alias(inner ? x[i] : everywhere(x[i]));
         if (!fresh[i]) {
             nb_trace_close(bit);
             return 0;
@@ -57,6 +59,11 @@ uint64_t nb_walk_begin(int nx, nb_tensor *const *x, nb_tensor **fresh)
         fresh[i]->trace |= bit;
     }
     return bit;
+}
+
+uint64_t nb_walk_begin(int nx, nb_tensor *const *x, nb_tensor **fresh)
+{
+    return begin(nx, x, fresh, false);
 }
 
 void nb_walk_end(uint64_t bit)
@@ -315,11 +322,11 @@ bool nb_walk_back(uint64_t bit, int ny, nb_tensor *const *y,
 
 /* Tapes */
 
-static nb_tensor **kept(int n, nb_tensor *const *x)
+static nb_tensor **kept(int n, nb_tensor *const *x, bool inner)
 {
     nb_tensor **all = nb_alloc((size_t)(n + 1) * sizeof *all);
     for (int i = 0; all && i < n; i++)
-        all[i] = nb_keep(everywhere(x[i]));
+        all[i] = nb_keep(inner ? x[i] : everywhere(x[i]));
     return all;
 }
 
@@ -330,22 +337,34 @@ static void dropped(int n, nb_tensor **x)
     nb_free(x);
 }
 
-nb_tape *nb_tape_open(int nx, nb_tensor *const *x, nb_tensor **fresh)
+static nb_tape *open_tape(int nx, nb_tensor *const *x, nb_tensor **fresh,
+                          bool inner)
 {
     nb_tape *t = nb_alloc_zero(sizeof *t);
     if (!t) return NULL;
-    t->bit = nb_walk_begin(nx, x, fresh);
+    t->inner = inner;
+    t->bit = begin(nx, x, fresh, inner);
     t->nx = nx;
-    t->x = t->bit ? kept(nx, fresh) : NULL;
+    t->x = t->bit ? kept(nx, fresh, inner) : NULL;
     if (t->x) return t;
     nb_tape_drop(t);
     return NULL;
 }
 
+nb_tape *nb_tape_open(int nx, nb_tensor *const *x, nb_tensor **fresh)
+{
+    return open_tape(nx, x, fresh, false);
+}
+
+nb_tape *nb_tape_open_inner(int nx, nb_tensor *const *x, nb_tensor **fresh)
+{
+    return open_tape(nx, x, fresh, true);
+}
+
 nb_status nb_tape_close(nb_tape *t, int ny, nb_tensor *const *y)
 {
     if (!t) return NB_STATUS(false);
-    t->y = kept(ny, y);
+    t->y = kept(ny, y, t->inner);
     t->ny = t->y ? ny : 0;
     t->w.bit = t->bit;
     bool ok = t->y && collect(&t->w, t->nx, t->x, ny, t->y);

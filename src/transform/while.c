@@ -4,6 +4,7 @@
  * steps are counted by running the loop, and so many steps of a scan are walked
  * back.  A test that differs from lane to lane is masked: the loop goes on
  * while any lane does, and lanes that are done keep their state. */
+#include "transform/derive.h"
 #include "transform/region.h"
 
 #include "core/lanes.h"
@@ -163,7 +164,7 @@ static nb_status push_body(void *ctx, int nx, nb_tensor *const *x, int *ny,
         u[i] = !is_real(in[i]) ? NULL
                : i < r->n      ? x[r->n + i]
                                : a->u[from + i - r->n];
-    ok = ok && (tape = nb_tape_open(n, in, fresh)) &&
+    ok = ok && (tape = nb_tape_open_inner(n, in, fresh)) &&
          nb_graph_run(r->op.region[1], n, fresh, y) == NB_OK &&
          nb_tape_close(tape, r->n, y) == NB_OK &&
          nb_tape_push(tape, u, y + r->n) == NB_OK;
@@ -244,7 +245,7 @@ static bool pull(const nb_call *c, nb_tensor *const *ct, nb_tensor **cx)
     nb_tape *tape = NULL;
     int ny = r->n;
     bool ok = fresh && y && count_turns(c, &turns) &&
-              (tape = nb_tape_open(c->nin, c->in, fresh));
+              (tape = nb_tape_open_inner(c->nin, c->in, fresh));
     around a = {c, fresh};
     ok = ok &&
          nb_scan(nb_func_new(plain_body, &a), r->n, fresh, 0, NULL, turns,

@@ -538,3 +538,53 @@ def test_control_flow_leaves_nothing_behind():
         gc.collect()
         seen.append(_nabla.stats()["nodes_live"])
     assert seen[1] == seen[2] == seen[3]
+
+
+# Closures: what a body closes over is told apart from the arguments.
+
+
+def one_step(f, x):
+    return nb.scan(lambda c, _: (f(c), None), x, None, length=1)[0]
+
+
+REGIONS = {
+    "cond": lambda f, x: nb.cond(True, f, lambda x: x, x),
+    "scan": one_step,
+    "while": lambda f, x: nb.while_loop(
+        lambda s: s[0] < 1, lambda s: (s[0] + 1, f(s[1])), (0, x)
+    )[1],
+}
+regions = pytest.mark.parametrize("region", REGIONS.values(), ids=REGIONS)
+
+
+@regions
+def test_a_body_closes_over_two_names_of_one_tensor(region):
+    x, one = tensor(3.0), tensor(1.0)
+    f = nb.grad(lambda p: region(lambda a: a * x * x * p, one))
+    assert f(x).item() == 9.0
+    twice = nb.grad(
+        lambda q: nb.grad(lambda p: region(lambda a: a * q * q * p, one))(x)
+    )
+    assert twice(x).item() == 6.0
+
+
+@regions
+def test_gradients_stop_inside_a_body(region):
+    x = tensor([1.0, 2.0])
+    f = nb.grad(lambda x: nb.sum(region(lambda a: nb.stop_gradient(a) * a, x)))
+    assert f(x).tolist() == [1.0, 2.0]
+
+
+@regions
+@pytest.mark.parametrize("name", ["cond", "scan"])
+def test_jacobians_of_regions_in_regions(region, name):
+    x = tensor([0.3, 0.7])
+
+    def f(x):
+        return region(
+            lambda a: REGIONS[name](lambda b: nb.sin(a * b * x), a), x
+        )
+
+    want = np.diag(3 * x.numpy() ** 2 * np.cos(x.numpy() ** 3))
+    close(nb.jacfwd(f)(x), want)
+    close(nb.jacrev(f)(x), want)
