@@ -22,6 +22,9 @@ check: build ## format, warnings, layers, headers, symbols, Python
 asan: setup ## the tests under the address, undefined and leak sanitizers
 	@tools/test.py asan
 
+fuzz: build ## random programs against JAX: make fuzz N=5000
+	@tools/fuzz $(N)
+
 bench-engine bench-transforms: build ## the figures, as ratios
 	@tools/bench $(@:bench-%=%)
 
@@ -37,4 +40,5 @@ setup: ## system packages and .venv
 clean: ## forgets all builds, keeps .venv
 	rm -rf build build-*
 
-.PHONY: run build test check asan bench-engine bench-transforms docs fmt setup clean
+.PHONY: run build test check asan fuzz bench-engine bench-transforms docs fmt
+.PHONY: setup clean

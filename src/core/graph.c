@@ -337,31 +337,13 @@ static bool has_lane(const nb_graph *g, nb_tensor *const *x, int id)
     return false;
 }
 
-/* Fresh ids for lanes that have none, in the order of those they were recorded
- * with: what is recorded in turn, in an op that holds a graph, knows its lanes
- * by that order. */
-static void fresh_in_order(const nb_graph *g, int *id)
-{
-    for (;;) {
-        int next = 0;
-        for (int n = 1; n <= g->nlanes; n++) {
-            bool before = !next || (g->lane_id &&
-                                    g->lane_id[n - 1] < g->lane_id[next - 1]);
-            if (!id[n] && before) next = n;
-        }
-        if (!next) return;
-        id[next] = nb_lane_fresh();
-    }
-}
-
 void nb_graph_match(const nb_graph *g, nb_tensor *const *x, int *id)
 {
     bool settled[NB_MAX_GRAPH_LANES + 1] = {false};
     for (int n = 1; n <= g->nlanes; n++) {
         settled[n] = g->lane_id && has_lane(g, x, g->lane_id[n - 1]);
-        id[n] = settled[n] ? g->lane_id[n - 1] : 0;
+        id[n] = g->lane_id ? g->lane_id[n - 1] : nb_lane_fresh();
     }
-    fresh_in_order(g, id);
     for (int i = 0; i < g->nx; i++)
         for (int l = 0; l < x[i]->nlanes && l < g->line[i].shape.nlanes; l++) {
             int n = g->line[i].shape.lane[l].id;

@@ -41,7 +41,8 @@ struct nb_graph {
 };
 
 /* What the graph's lanes are when it is run on x: the lanes they were recorded
- * with where x has them, else x's own in order, else fresh ones. */
+ * with where x has them, else x's own in order; those of no input as they were
+ * recorded, or fresh if the graph was read from a text. */
 void nb_graph_match(const nb_graph *g, nb_tensor *const *x, int *id);
 
 nb_line *nb_graph_add(nb_graph *g, nb_line line);

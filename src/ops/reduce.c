@@ -346,6 +346,7 @@ nb_op nb_op_std = {
     .kind = NB_COMPOSITE,
     .in = NB_IN_FLOAT,
     .compose = std_compose,
+    .shapes = "d", /* not smooth where all are equal */
 };
 
 static nb_tensor *moment(nb_op *op, nb_tensor *x, int n, const int64_t *axes,

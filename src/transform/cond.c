@@ -2,92 +2,74 @@
  *
  * Its derivatives are branches again, on the same predicate: each side puts a
  * tape around its own program.  A predicate that differs from lane to lane
- * makes no branch: both sides run and are selected from. */
-#include "transform/derive.h"
+ * makes no branch: both sides run and are selected from.
+ *
+ * Inputs: the predicate, operands, what the first side closes over, what the
+ * second does. */
+#include "transform/branch.h"
 #include "transform/region.h"
 
 #include "ops/ops.h"
 
 #include <string.h>
 
-/* Inputs: the predicate, operands, what `yes` closes over, what `no` does. */
-typedef struct branch {
-    nb_op op; /* first: a node points to it */
-    int nx, captured[2];
-} branch;
+enum { OPERANDS, CAPTURED, NATTR }; /* of the first side */
 
-static const branch *branch_of(const nb_call *c)
+/* Where input i of one side's program stands among the inputs of the op. */
+static int place(const nb_call *c, int side, int i)
 {
-    return (const branch *)c->op;
+    bool captured = i >= c->attr[OPERANDS];
+    return 1 + i + (captured && side ? (int)c->attr[CAPTURED] : 0);
 }
 
-static void release(nb_op *op)
+static void side_inputs(const nb_call *c, int side, nb_tensor *const *all,
+                        nb_tensor **in)
 {
-    nb_graph_free(op->region[0]);
-    nb_graph_free(op->region[1]);
-    nb_free(op);
-}
-
-/* The inputs of one side's program, and where among the op's they stand. */
-static int side_inputs(const branch *b, int side, nb_tensor *const *in,
-                       nb_tensor **to, int *place)
-{
-    int n = 0, from = 1 + b->nx + (side ? b->captured[0] : 0);
-    for (int i = 0; i < b->nx; i++, n++) {
-        to[n] = in[1 + i];
-        if (place) place[n] = 1 + i;
-    }
-    for (int i = 0; i < b->captured[side]; i++, n++) {
-        to[n] = in[from + i];
-        if (place) place[n] = from + i;
-    }
-    return n;
-}
-
-static nb_shape side_shape(const nb_call *c, int side, int k, nb_tensor **room)
-{
-    int id[NB_MAX_GRAPH_LANES + 1];
-    const nb_graph *g = c->op->region[side];
-    const nb_line *l = nb_region_result(g, k);
-    nb_shape s = {.rank = l->shape.rank};
-    side_inputs(branch_of(c), side, c->in, room, NULL);
-    nb_graph_match(g, room, id);
-    memcpy(s.size, l->shape.size, sizeof s.size);
-    for (int d = 0; d < l->shape.nlanes; d++) {
-        nb_lane lane = l->shape.lane[d];
-        lane.id = id[lane.id];
-        nb_shape_add_lane(&s, lane);
-    }
-    return s;
+    for (int i = 0; i < c->op->region[side]->nx; i++)
+        in[i] = all[place(c, side, i)];
 }
 
 static bool result(const nb_call *c, int k, nb_shape *out, nb_dtype *dtype)
 {
-    nb_tensor **room = nb_array(c->nin);
-    if (!room) return false;
-    *out = side_shape(c, 0, k, room);
-    nb_shape other = side_shape(c, 1, k, room);
-    nb_lanes_widen(out, &other);
+    nb_tensor **in = nb_array(c->nin);
+    nb_shape side[2];
+    if (!in) return false;
+    for (int s = 0; s < 2; s++) {
+        const nb_graph *g = c->op->region[s];
+        side_inputs(c, s, c->in, in);
+        side[s] = nb_region_shape(g, in, nb_region_result(g, k));
+    }
+    *out = side[0];
+    nb_lanes_widen(out, &side[1]);
     *dtype = nb_region_result(c->op->region[0], k)->dtype;
-    nb_free(room);
+    nb_free(in);
     return true;
+}
+
+static bool run_side(const nb_call *c, int side, const nb_shape *shape,
+                     char *const *to)
+{
+    const nb_graph *g = c->op->region[side];
+    nb_tensor **in = nb_array(g->nx), **y = nb_array(g->ny);
+    bool ok = in && y;
+    if (ok) side_inputs(c, side, c->in, in);
+    ok = ok && nb_region_run(g, g->nx, in, y);
+    for (int k = 0; ok && k < g->ny; k++)
+        nb_copy_into(to[k], &shape[k], y[k]);
+    nb_free(in), nb_free(y);
+    return ok;
 }
 
 static bool execute(const nb_call *c, char *const *to)
 {
-    int side = *c->in[0]->data ? 0 : 1, ny = c->op->nout;
-    nb_tensor **in = nb_array(c->nin), **y = nb_array(ny);
-    bool ok = in && y && nb_scope_open() == NB_OK;
-    if (!ok) return nb_free(in), nb_free(y), false;
-    int n = side_inputs(branch_of(c), side, c->in, in, NULL);
-    ok = nb_region_run(c->op->region[side], n, in, y);
-    for (int k = 0; ok && k < ny; k++) {
-        nb_shape s;
-        nb_dtype d;
-        ok = result(c, k, &s, &d) && nb_copy_into(to[k], &s, y[k]);
-    }
-    nb_scope_close(0, NULL);
-    nb_free(in), nb_free(y);
+    if (nb_differs(c->in[0]))
+        return nb_fail(NB_ERUNTIME, "cond: the predicate differs from lane to "
+                                    "lane, which it did not when recorded");
+    nb_shape *shape = nb_call_shapes(c);
+    bool open = shape && nb_scope_open() == NB_OK;
+    bool ok = open && run_side(c, *c->in[0]->data ? 0 : 1, shape, to);
+    if (open) nb_scope_close(0, NULL);
+    nb_free(shape);
     return ok;
 }
 
@@ -98,207 +80,229 @@ typedef struct around {
     int side;
     nb_tensor *const *u;  /* tangents of all inputs, or */
     nb_tensor *const *ct; /* cotangents of all results */
+    const nb_shape *shape;
+    const bool *moves; /* results (push) or inputs (pull) that come out */
 } around;
 
-static bool is_real(nb_dtype d)
-{
-    return nb_dtype_is_float(d);
-}
-
-/* One side on tape; real results (push) or all real inputs (pull) come out. */
-static nb_status taped_side(void *ctx, int nx, nb_tensor *const *x, int *ny,
-                            nb_tensor **y)
+static nb_status push_side(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                           nb_tensor **y)
 {
     const around *a = ctx;
-    const nb_call *c = a->c;
-    nb_tensor **in = nb_array(c->nin), **fresh = nb_array(c->nin);
-    nb_tensor **u = nb_array(c->nin), **out = nb_array(c->op->nout);
-    nb_tensor **uy = nb_array(c->op->nout), **cx = nb_array(c->nin);
-    int *place = nb_alloc((size_t)(c->nin + 1) * sizeof *place), at = 0;
-    nb_tape *tape = NULL;
-    bool ok = in && fresh && u && out && uy && cx && place;
-    int n = ok ? side_inputs(branch_of(c), a->side, c->in, in, place) : 0;
+    const nb_graph *g = a->c->op->region[a->side];
+    nb_tensor **in = nb_array(g->nx), **u = nb_array(g->nx);
+    nb_tensor **out = nb_array(g->ny), **uy = nb_array(g->ny);
+    nb_results all = {.room = *ny, .out = y};
+    bool ok = in && u && out && uy;
     (void)nx, (void)x;
-    ok = ok && (tape = nb_tape_open_inner(n, in, fresh)) &&
-         nb_graph_run(c->op->region[a->side], n, fresh, out) == NB_OK &&
-         nb_tape_close(tape, c->op->nout, out) == NB_OK;
-    for (int i = 0; ok && a->u && i < n; i++)
-        u[i] = a->u[place[i]];
-    if (ok && a->u) ok = nb_tape_push(tape, u, uy) == NB_OK;
-    for (int k = 0; ok && a->u && k < c->op->nout; k++)
-        if (is_real((nb_dtype)out[k]->dtype))
-            ok = (y[at++] = nb_or_zeros(uy[k], out[k]));
-    if (ok && a->ct) ok = nb_tape_pull(tape, a->ct, fresh) == NB_OK;
-    for (int i = 0; ok && a->ct && i < n; i++)
-        cx[place[i]] = fresh[i];
-    for (int i = 1; ok && a->ct && i < c->nin; i++)
-        if (is_real((nb_dtype)c->in[i]->dtype))
-            ok = (y[at++] = nb_or_zeros(cx[i], c->in[i]));
-    *ny = at;
-    nb_tape_drop(tape);
-    nb_free(in), nb_free(fresh), nb_free(u), nb_free(out), nb_free(uy);
-    nb_free(cx), nb_free(place);
+    if (ok) side_inputs(a->c, a->side, a->c->in, in);
+    if (ok) side_inputs(a->c, a->side, a->u, u);
+    ok = ok && nb_region_push(g, in, u, g->ny, NULL, out, uy);
+    for (int k = 0; ok && k < g->ny; k++)
+        if (a->moves[k]) ok = nb_results_add(&all, nb_or_zeros(uy[k], out[k]));
+    *ny = all.n;
+    nb_free(in), nb_free(u), nb_free(out), nb_free(uy);
     return NB_STATUS(ok);
 }
 
-static bool both_sides(const nb_call *c, nb_tensor *const *u,
-                       nb_tensor *const *ct, int *n, nb_tensor **y)
+static nb_status pull_side(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                           nb_tensor **y)
 {
-    around yes = {c, 0, u, ct}, no = {c, 1, u, ct};
-    return nb_cond(c->in[0], nb_func_new(taped_side, &yes),
-                   nb_func_new(taped_side, &no), 0, NULL, n, y) == NB_OK;
+    const around *a = ctx;
+    const nb_call *c = a->c;
+    const nb_graph *g = c->op->region[a->side];
+    nb_tensor **in = nb_array(g->nx), **some = nb_array(g->nx);
+    nb_tensor **cx = nb_array(c->nin);
+    bool *on = nb_alloc((size_t)(g->nx + 1));
+    nb_results all = {.room = *ny, .out = y};
+    bool ok = in && some && cx && on;
+    (void)nx, (void)x;
+    if (ok) side_inputs(c, a->side, c->in, in);
+    for (int i = 0; ok && i < g->nx; i++)
+        on[i] = a->moves[place(c, a->side, i)];
+    ok = ok && nb_region_pull(g, in, on, g->ny, NULL, a->shape, a->ct, some);
+    for (int i = 0; ok && i < g->nx; i++)
+        cx[place(c, a->side, i)] = some[i];
+    for (int i = 1; ok && i < c->nin; i++)
+        if (a->moves[i])
+            ok = nb_results_add(&all, nb_or_zeros(cx[i], c->in[i]));
+    *ny = all.n;
+    nb_free(in), nb_free(some), nb_free(cx), nb_free(on);
+    return NB_STATUS(ok);
+}
+
+/* The branch of two such sides, results put where they belong. */
+static bool both(around *a, nb_body *body, int n, nb_tensor **to)
+{
+    around other = *a;
+    int ny = n;
+    nb_tensor **y = nb_array(n), *const *at = y;
+    other.side = 1;
+    bool ok = y && nb_cond(a->c->in[0], nb_func_new(body, a),
+                           nb_func_new(body, &other), 0, NULL, &ny, y) == NB_OK;
+    for (int k = 0; ok && k < n; k++)
+        if (a->moves[k]) to[k] = *at++;
+    nb_free(y);
+    return ok;
+}
+
+/* Results that move on either side. */
+static bool *moving_results(const nb_call *c, nb_tensor *const *u)
+{
+    bool *all = nb_alloc_zero((size_t)(c->op->nout + 1));
+    bool ok = all;
+    for (int side = 0; ok && side < 2; side++) {
+        const nb_graph *g = c->op->region[side];
+        bool *on = nb_alloc((size_t)(g->nx + 1)), *moves = NULL;
+        for (int i = 0; on && i < g->nx; i++)
+            on[i] = u[place(c, side, i)];
+        ok = on && (moves = nb_region_moves(g, on, NULL));
+        for (int k = 0; ok && k < g->ny; k++)
+            all[k] = all[k] || moves[g->result[k]];
+        nb_free(on), nb_free(moves);
+    }
+    if (!ok) nb_free(all);
+    return ok ? all : NULL;
 }
 
 static bool push(const nb_call *c, nb_tensor *const *u, nb_tensor **uy)
 {
-    int n = c->op->nout, at = 0;
-    nb_tensor **y = nb_array(n);
-    bool ok = y && both_sides(c, u, NULL, &n, y);
-    for (int k = 0; ok && k < c->op->nout; k++)
-        if (is_real(nb_region_result(c->op->region[0], k)->dtype))
-            uy[k] = y[at++];
-    nb_free(y);
+    bool *moves = moving_results(c, u);
+    around a = {.c = c, .u = u, .moves = moves};
+    bool ok = moves && both(&a, push_side, c->op->nout, uy);
+    nb_free(moves);
     return ok;
 }
 
 static bool pull(const nb_call *c, nb_tensor *const *ct, nb_tensor **cx)
 {
-    int n = c->nin, at = 0;
-    nb_tensor **y = nb_array(n);
-    bool ok = y && both_sides(c, NULL, ct, &n, y);
-    for (int i = 1; ok && i < c->nin; i++)
-        if (is_real((nb_dtype)c->in[i]->dtype)) cx[i] = y[at++];
-    nb_free(y);
+    bool any, *moves = nb_call_wanted(c, &any);
+    nb_shape *shape = nb_call_shapes(c);
+    around a = {.c = c, .ct = ct, .shape = shape, .moves = moves};
+    bool ok = moves && shape && (!any || both(&a, pull_side, c->nin, cx));
+    nb_free(moves), nb_free(shape);
     return ok;
 }
 
 /* Recording */
 
-static bool alike(const nb_graph *a, const nb_graph *b)
+static nb_op form = {
+    .name = "cond",
+    .params = "inputs:tensors, operands:int, captured:int",
+    .result = result,
+    .execute = execute,
+    .push = push,
+    .pull = pull,
+};
+
+static bool alike(const char *who, int k, nb_dtype a, const nb_shape *x,
+                  nb_dtype b, const nb_shape *y)
 {
-    bool same = a->ny == b->ny;
-    for (int k = 0; same && k < a->ny; k++) {
+    bool same = a == b && x->rank == y->rank;
+    for (int d = 0; same && d < x->rank; d++)
+        same = nb_extent_same(x->size[d], y->size[d]);
+    return same || nb_fail(NB_EVALUE,
+                           "%s: result %d is %s%s in one branch and %s%s in "
+                           "another",
+                           who, k, nb_dtype_brief(a), nb_shape_text(x),
+                           nb_dtype_brief(b), nb_shape_text(y));
+}
+
+static bool as_many(const char *who, int a, int b)
+{
+    return a == b ||
+           nb_fail(NB_EVALUE, "%s: one branch has %d results, another %d", who,
+                   a, b);
+}
+
+static bool fits(const char *who, const nb_graph *a, const nb_graph *b,
+                 int room)
+{
+    bool ok = as_many(who, a->ny, b->ny);
+    for (int k = 0; ok && k < a->ny; k++) {
         const nb_line *x = nb_region_result(a, k), *y = nb_region_result(b, k);
-        same = x->dtype == y->dtype && x->shape.rank == y->shape.rank;
-        for (int d = 0; same && d < x->shape.rank; d++)
-            same = nb_extent_same(x->shape.size[d], y->shape.size[d]);
-        if (!same)
-            return nb_fail(NB_EVALUE,
-                           "cond: result %d is %s%s in one branch and %s%s in "
-                           "the other",
-                           k, nb_dtype_brief(x->dtype),
-                           nb_shape_text(&x->shape), nb_dtype_brief(y->dtype),
-                           nb_shape_text(&y->shape));
+        ok = alike(who, k, x->dtype, &x->shape, y->dtype, &y->shape);
     }
-    return same ||
-           nb_fail(NB_EVALUE, "cond: one branch has %d results, the other %d",
-                   a->ny, b->ny);
-}
-
-static nb_op *branch_new(nb_region *r, int nx)
-{
-    branch *b = nb_alloc_zero(sizeof *b);
-    if (!b) return NULL;
-    b->op.name = "cond";
-    b->op.kind = NB_RULE;
-    b->op.nout = r[0].ny;
-    b->op.result = result;
-    b->op.execute = execute;
-    b->op.push = push;
-    b->op.pull = pull;
-    b->op.release = release;
-    nb_op_without_params(&b->op);
-    b->nx = nx;
-    for (int side = 0; side < 2; side++) {
-        b->op.region[side] = r[side].graph;
-        b->captured[side] = r[side].ncaptured;
-        r[side].graph = NULL;
-    }
-    return &b->op;
-}
-
-static bool apply(nb_tensor *pred, nb_region *r, int nx, nb_tensor *const *x,
-                  int *ny, nb_tensor **y)
-{
-    int n = 1 + nx + r[0].ncaptured + r[1].ncaptured, at = 0;
-    nb_tensor **in = nb_array(n);
-    nb_results results = {.room = *ny, .out = y};
-    if (!in) return false;
-    in[at++] = pred;
-    for (int i = 0; i < nx; i++)
-        in[at++] = x[i];
-    for (int side = 0; side < 2; side++)
-        for (int i = 0; i < r[side].ncaptured; i++)
-            in[at++] = r[side].captured[i];
-    nb_op *op = branch_new(r, nx);
-    bool ok = op && nb_record_many(op, n, in, 0, NULL, &results);
-    *ny = results.n;
-    nb_op_leave(op);
-    nb_free(in);
+    if (ok && a->ny > room)
+        ok =
+            nb_fail(NB_EVALUE, "%s: %d results, room for %d", who, a->ny, room);
     return ok;
 }
 
-static bool record(nb_tensor *pred, nb_func *const *side, int nx,
-                   nb_tensor *const *x, int *ny, nb_tensor **y)
+static bool record_side(nb_region *r, nb_func *f, int nx, nb_tensor *const *x)
+{
+    nb_list in = {0};
+    bool ok = true;
+    for (int i = 0; ok && i < nx; i++) {
+        nb_shape s = nb_tensor_shape(x[i]);
+        ok = nb_list_add(&in, nb_stand_in((nb_dtype)x[i]->dtype, &s));
+    }
+    ok = ok && nb_region_record(r, f, &in);
+    nb_list_free(&in);
+    return ok;
+}
+
+static bool record(const nb_branch *b, int *ny, nb_tensor **y)
 {
     nb_region r[2] = {{0}, {0}};
-    nb_tensor **in = nb_array(nx);
-    bool ok = in;
-    for (int s = 0; ok && s < 2; s++) {
-        for (int i = 0; ok && i < nx; i++) {
-            nb_shape shape = nb_tensor_shape(x[i]);
-            ok = (in[i] = nb_stand_in((nb_dtype)x[i]->dtype, &shape));
-        }
-        ok = ok && nb_region_record(&r[s], side[s], nx, in);
-    }
-    ok = ok && alike(r[0].graph, r[1].graph) && apply(pred, r, nx, x, ny, y);
+    nb_list in = {0};
+    bool ok = nb_list_add(&in, b->pred) &&
+              record_side(&r[0], b->yes, b->nx, b->x) &&
+              record_side(&r[1], b->no, b->nx, b->x) &&
+              fits(b->who, r[0].graph, r[1].graph, *ny);
+    for (int i = 0; ok && i < b->nx; i++)
+        ok = nb_list_add(&in, b->x[i]);
+    int64_t attr[NATTR] = {b->nx, r[0].ncaptured};
+    nb_results results = {.room = ok ? r[0].graph->ny : 0, .out = y};
+    ok = ok && nb_region_apply(&form, &r[0], &r[1], &in, NATTR, attr, &results);
+    *ny = results.n;
     nb_region_free(&r[0]);
     nb_region_free(&r[1]);
-    nb_free(in);
+    nb_list_free(&in);
     return ok;
 }
 
-static bool select_both(nb_tensor *pred, nb_func *const *side, int nx,
-                        nb_tensor *const *x, int *ny, nb_tensor **y)
+static bool select_both(const nb_branch *b, int *ny, nb_tensor **y)
 {
     int other = *ny;
     nb_tensor **z = nb_array(other);
-    bool ok =
-        z && nb_run(side[0], nx, x, ny, y) && nb_run(side[1], nx, x, &other, z);
-    if (ok && *ny != other)
-        ok = nb_fail(NB_EVALUE, "cond: one branch has %d results, the other %d",
-                     *ny, other);
-    for (int k = 0; ok && k < *ny; k++)
-        ok = (y[k] = nb_where(pred, y[k], z[k]));
+    bool ok = z && nb_run(b->yes, b->nx, b->x, ny, y) &&
+              nb_run(b->no, b->nx, b->x, &other, z) &&
+              as_many(b->who, *ny, other);
+    for (int k = 0; ok && k < *ny; k++) {
+        ok = (y[k] = nb_strong(y[k], NULL)) && (z[k] = nb_strong(z[k], NULL));
+        if (!ok) break;
+        nb_shape p = nb_tensor_shape(y[k]), q = nb_tensor_shape(z[k]);
+        ok = alike(b->who, k, (nb_dtype)y[k]->dtype, &p, (nb_dtype)z[k]->dtype,
+                   &q) &&
+             (y[k] = nb_where(b->pred, y[k], z[k]));
+    }
     nb_free(z);
     return ok;
 }
 
-static bool differs(const nb_tensor *x)
+nb_status nb_branch_record(nb_branch b, int *ny, nb_tensor **y)
 {
-    for (int l = 0; l < x->nlanes; l++)
-        if (!nb_tensor_lane(x)[l].thin) return true;
-    return false;
+    nb_tensor **x = nb_array(b.nx);
+    bool ok = x && b.pred && b.yes && b.no;
+    if (ok && nb_elements(b.pred) != 1)
+        ok = nb_fail(NB_EVALUE,
+                     "%s: the predicate is a scalar, not of %lld elements",
+                     b.who, (long long)nb_elements(b.pred));
+    bool open = ok && nb_scope_open() == NB_OK;
+    ok = open && (b.pred = nb_cast(nb_reshape(b.pred, 0, NULL), NB_BOOL));
+    for (int i = 0; ok && i < b.nx; i++)
+        ok = (x[i] = nb_strong(b.x[i], NULL));
+    b.x = x;
+    ok =
+        ok && (nb_differs(b.pred) ? select_both(&b, ny, y) : record(&b, ny, y));
+    if (!ok) *ny = 0;
+    if (open) nb_scope_close(*ny, y);
+    nb_free(x);
+    return NB_STATUS(ok);
 }
 
 nb_status nb_cond(nb_tensor *pred, nb_func *yes, nb_func *no, int nx,
                   nb_tensor *const *x, int *ny, nb_tensor **y)
 {
-    nb_func *side[] = {yes, no};
-    bool ok = pred && yes && no;
-    for (int i = 0; ok && i < nx; i++)
-        ok = x[i];
-    if (ok && (pred->rank != 0 && nb_elements(pred) != 1))
-        ok = nb_fail(NB_EVALUE,
-                     "cond: the predicate is a scalar, not of rank "
-                     "%d",
-                     pred->rank);
-    ok = ok && nb_scope_open() == NB_OK;
-    if (!ok) return NB_STATUS(false);
-    nb_tensor *p = nb_cast(nb_reshape(pred, 0, NULL), NB_BOOL);
-    ok = p && (differs(p) ? select_both(p, side, nx, x, ny, y)
-                          : record(p, side, nx, x, ny, y));
-    if (!ok) *ny = 0;
-    nb_scope_close(*ny, y);
-    return NB_STATUS(ok);
+    return nb_branch_record((nb_branch){"cond", pred, yes, no, nx, x}, ny, y);
 }
