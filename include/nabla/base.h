@@ -11,7 +11,9 @@
  *
  * Threads: every function may be called from any thread.  Scopes, errors and
  * defaults belong to the thread; a tensor may be shared between threads once
- * it is kept (nb_keep). */
+ * it is kept (nb_keep).  The library computes with threads of its own, which
+ * start when first needed, take no signals and are not carried over a fork: the
+ * child starts others. */
 #ifndef NABLA_BASE_H
 #define NABLA_BASE_H
 
@@ -42,7 +44,8 @@ typedef enum nb_status {
     NB_ERUNTIME,  /* failing rules, compilers, devices */
     NB_ENOFILE,   /* no such file */
     NB_EKEY,      /* no such name */
-    NB_ELATER     /* promised, not there yet */
+    NB_ELATER,    /* promised, not there yet */
+    NB_EFLOAT     /* a NaN where none was (nabla/debug.h) */
 } nb_status;
 
 /* The code of this thread's pending error, NB_OK if there is none. */
@@ -51,6 +54,11 @@ NB_API nb_status nb_error_code(void);
 /* Its message, "" if there is none; valid until the error is cleared. */
 NB_API const char *nb_error_message(void);
 
+/* Where it was, for people: what the caller last said of its place (NB_HERE),
+ * then the transforms that were running, innermost first: "at model.c:12,
+ * inside vmap, inside grad".  "" if nobody said. */
+NB_API const char *nb_error_notes(void);
+
 /* Forgets the pending error. */
 NB_API void nb_error_clear(void);
 
@@ -58,6 +66,14 @@ NB_API void nb_error_clear(void);
  * and custom rules.  Keeps the first cause; always returns NULL. */
 NB_API void *nb_error_raise(nb_status code, const char *format, ...)
     NB_PRINTF(2, 3);
+
+/* How many threads the library computes with, that of the caller included: what
+ * the environment variable NABLA_NUM_THREADS says, or else one for every
+ * processor that this process may run on.  No result depends on it. */
+NB_API int nb_threads(void);
+
+/* Changes it for the process, from the next computation on; at least 1. */
+NB_API nb_status nb_set_threads(int n);
 
 /* The version of the library, "major.minor.patch". */
 NB_API const char *nb_version(void);

@@ -1,7 +1,8 @@
 /* blas.h - the matrix product of plain numbers.
  *
  * Done by oneDNN or OpenBLAS, whichever was measured better for the shape, and
- * by our own kernel where neither is installed.  The environment variable
+ * by our own kernel where neither is installed, on the threads of pool.h; the
+ * number of threads changes no result.  The environment variable
  * NABLA_BLAS (own, openblas, onednn; auto is the default) restricts the choice
  * to one; it is read once. */
 #ifndef NB_BASE_BLAS_H
@@ -18,12 +19,10 @@ bool nb_gemm(nb_dtype d, int64_t m, int64_t n, int64_t k, const void *a,
              int64_t a_row, int64_t a_col, const void *b, int64_t b_row,
              int64_t b_col, void *c, int64_t c_row);
 
+/* About how many nanoseconds it takes in one thread. */
+double nb_gemm_cost(nb_dtype d, int64_t m, int64_t n, int64_t k);
+
 /* What is in use: "onednn+openblas", "onednn", "openblas" or "own". */
 const char *nb_blas_name(void);
-
-/* How many threads the libraries may use for products that the calling thread
- * asks for (OpenBLAS: that the process asks for).  Until told, they use one
- * per processor; our own kernel always works alone. */
-void nb_blas_threads(int n);
 
 #endif

@@ -11,6 +11,7 @@
 #include <string.h>
 
 enum { DEPTH = 256, HEIGHT = 192, WIDTH = 3072, FEW = 3, FEW_ROWS = 16 };
+enum { STRIP = 2048 }; /* bytes */
 
 static int64_t least(int64_t a, int64_t b)
 {

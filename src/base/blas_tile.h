@@ -181,25 +181,34 @@ TARGET static inline void NAME(add)(int64_t n, int count, const REAL *s,
             c[j] += s[q] * b[q * row + j];
 }
 
-/* For few rows: adds multiples of rows of B, four at a time, so that B is read
- * once while C stays in the cache. */
-TARGET static void NAME(rows)(const nb_product *x)
+/* A strip of `wide` columns from j on: adds multiples of rows of B, four at a
+ * time. */
+TARGET static void NAME(strip)(const nb_product *x, int64_t j, int64_t wide)
 {
     for (int64_t i = 0; i < x->m; i++)
-        memset((REAL *)x->c + i * x->c_row, 0, (size_t)x->n * sizeof(REAL));
+        memset((REAL *)x->c + i * x->c_row + j, 0, (size_t)wide * sizeof(REAL));
     for (int64_t p = 0; p < x->k; p += 4)
         for (int64_t i = 0; i < x->m; i++) {
             const REAL *a = (const REAL *)x->a + i * x->a_row + p * x->a_col;
-            const REAL *b = (const REAL *)x->b + p * x->b_row;
-            REAL s[4] = {0}, *c = (REAL *)x->c + i * x->c_row;
+            const REAL *b = (const REAL *)x->b + p * x->b_row + j;
+            REAL s[4] = {0}, *c = (REAL *)x->c + i * x->c_row + j;
             int count = (int)least(4, x->k - p);
             for (int q = 0; q < count; q++)
                 s[q] = a[q * x->a_col];
             if (count == 4)
-                NAME(add)(x->n, 4, s, b, x->b_row, c);
+                NAME(add)(wide, 4, s, b, x->b_row, c);
             else
-                NAME(add)(x->n, count, s, b, x->b_row, c);
+                NAME(add)(wide, count, s, b, x->b_row, c);
         }
+}
+
+/* For few rows: in strips so narrow that four rows of B and those of C stay in
+ * the first cache, and B is read from memory once. */
+TARGET static void NAME(rows)(const nb_product *x)
+{
+    enum { WIDE = STRIP / sizeof(REAL) };
+    for (int64_t j = 0; j < x->n; j += WIDE)
+        NAME(strip)(x, j, least(WIDE, x->n - j));
 }
 
 #undef REAL

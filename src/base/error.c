@@ -3,10 +3,11 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static _Thread_local struct {
     nb_status code;
-    char message[1024];
+    char message[4096], notes[512];
 } pending;
 
 static void *put(nb_status code, const char *format, va_list ap)
@@ -24,6 +25,16 @@ void *nb_fail(nb_status code, const char *format, ...)
     put(code, format, ap);
     va_end(ap);
     return NULL;
+}
+
+void nb_error_note(const char *format, ...)
+{
+    size_t n = strlen(pending.notes);
+    va_list ap;
+    if (!pending.code) return;
+    va_start(ap, format);
+    vsnprintf(pending.notes + n, sizeof pending.notes - n, format, ap);
+    va_end(ap);
 }
 
 void *nb_error_raise(nb_status code, const char *format, ...)
@@ -61,9 +72,15 @@ const char *nb_error_message(void)
     return pending.code ? pending.message : "";
 }
 
+const char *nb_error_notes(void)
+{
+    return pending.code ? pending.notes : "";
+}
+
 void nb_error_clear(void)
 {
     pending.code = NB_OK;
+    pending.notes[0] = '\0';
     pending.message[0] = '\0';
 }
 

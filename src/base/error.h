@@ -11,6 +11,10 @@
 void *nb_fail(nb_status code, const char *format, ...) NB_PRINTF(2, 3);
 bool nb_failed(void);
 
+/* Adds to the notes of the pending error, if there is one, as far as there is
+ * room. */
+void nb_error_note(const char *format, ...) NB_PRINTF(1, 2);
+
 /* Out of memory: allocates nothing itself. */
 void *nb_fail_memory(size_t bytes, const char *what);
 

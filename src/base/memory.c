@@ -21,7 +21,7 @@ static const size_t CACHE_LIMIT = (size_t)4 << 30;
 
 static _Thread_local int64_t fault;
 static atomic_int_fast64_t live;
-static atomic_size_t in_use, allocated;
+static atomic_size_t in_use, peak, allocated;
 
 typedef struct spare {
     struct spare *next;
@@ -42,6 +42,11 @@ void nb_fault_set(int64_t nth)
     fault = nth;
 }
 
+bool nb_fault_is_set(void)
+{
+    return fault > 0;
+}
+
 int64_t nb_memory_live(void)
 {
     return live;
@@ -50,6 +55,23 @@ int64_t nb_memory_live(void)
 size_t nb_block_bytes(void)
 {
     return in_use;
+}
+
+size_t nb_block_peak(void)
+{
+    return peak;
+}
+
+void nb_block_peak_reset(void)
+{
+    peak = in_use;
+}
+
+static void use(size_t bytes)
+{
+    size_t now = atomic_fetch_add(&in_use, bytes) + bytes, most = peak;
+    while (now > most && !atomic_compare_exchange_weak(&peak, &most, now))
+        continue;
 }
 
 static void count(int64_t n, int64_t bytes)
@@ -140,13 +162,50 @@ static size_t step_size(int step)
     return base + base / STEPS * (size_t)quarter;
 }
 
+/* A forked child must not find the lock held by a thread it does not have. */
+static void lock(void)
+{
+    pthread_mutex_lock(&cache.lock);
+}
+
+static void unlock(void)
+{
+    pthread_mutex_unlock(&cache.lock);
+}
+
+static void prepare(void)
+{
+    pthread_atfork(lock, unlock, unlock);
+}
+
+/* Straight from the system, since the heap hands out again, in small pages,
+ * what it was given back.  What lies outside the alignment is returned. */
+static void *fresh_pages(size_t room)
+{
+    char *p = mmap(NULL, room + HUGE_PAGE, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    size_t before = -(uintptr_t)p & (HUGE_PAGE - 1);
+    if (before) munmap(p, before);
+    munmap(p + before + room, HUGE_PAGE - before);
+    madvise(p + before, room, MADV_HUGEPAGE);
+    return p + before;
+}
+
 static void *fresh(size_t room)
 {
-    if (room < HUGE_PAGE) return aligned_alloc(ALIGN, (room + 63) / 64 * 64);
-    void *p = aligned_alloc(HUGE_PAGE,
-                            (room + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
-    if (p) madvise(p, room, MADV_HUGEPAGE);
-    return p;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, prepare);
+    return room < HUGE_PAGE ? aligned_alloc(ALIGN, (room + 63) / 64 * 64)
+                            : fresh_pages(room);
+}
+
+static void give_back(void *p, size_t room)
+{
+    if (room < HUGE_PAGE)
+        free(p);
+    else
+        munmap(p, room);
 }
 
 void *nb_block_new(size_t bytes, size_t *room)
@@ -155,17 +214,17 @@ void *nb_block_new(size_t bytes, size_t *room)
     void *p = NULL;
     if (step < NSIZES && !must_fail()) {
         *room = step_size(step);
-        pthread_mutex_lock(&cache.lock);
+        lock();
         spare *s = cache.top[step];
         if (s) {
             cache.top[step] = s->next;
             cache.bytes -= *room;
         }
-        pthread_mutex_unlock(&cache.lock);
+        unlock();
         p = s ? (void *)s : fresh(*room);
     }
     if (!p) return nb_fail_memory(bytes, "tensor data");
-    in_use += *room;
+    use(*room);
     live++;
     return p;
 }
@@ -175,7 +234,7 @@ void nb_block_free(void *p, size_t room)
     if (!p) return;
     in_use -= room;
     live--;
-    pthread_mutex_lock(&cache.lock);
+    lock();
     bool keep = cache.bytes + room <= CACHE_LIMIT;
     if (keep) {
         spare *s = p;
@@ -184,19 +243,19 @@ void nb_block_free(void *p, size_t room)
         cache.top[step] = s;
         cache.bytes += room;
     }
-    pthread_mutex_unlock(&cache.lock);
-    if (!keep) free(p);
+    unlock();
+    if (!keep) give_back(p, room);
 }
 
 void nb_block_trim(void)
 {
-    pthread_mutex_lock(&cache.lock);
+    lock();
     for (int i = 0; i < NSIZES; i++)
         while (cache.top[i]) {
             spare *s = cache.top[i];
             cache.top[i] = s->next;
-            free(s);
+            give_back(s, step_size(i));
         }
     cache.bytes = 0;
-    pthread_mutex_unlock(&cache.lock);
+    unlock();
 }

@@ -28,11 +28,14 @@ void nb_block_free(void *p, size_t room);
 void nb_block_trim(void); /* gives cached blocks back */
 
 void nb_fault_set(int64_t nth); /* 0: none */
+bool nb_fault_is_set(void);     /* and has not struck yet */
 int64_t nb_memory_live(void);   /* allocations not yet freed */
 size_t nb_memory_bytes(void);   /* in them */
 
 /* For tables that live as long as the process: not counted as live. */
 void *nb_alloc_forever(size_t bytes);
 size_t nb_block_bytes(void); /* of data blocks in use */
+size_t nb_block_peak(void);  /* the most of it since the last call of */
+void nb_block_peak_reset(void);
 
 #endif
