@@ -110,13 +110,19 @@ NB_API const char *nb_source_of(const nb_tensor *x);
  * must live on.  NULL: back to the calling C function. */
 NB_API void nb_source_set(const char *file, int line);
 
+/* This line of C, from here on: (NB_HERE, nb_sin(x)). */
+#define NB_HERE nb_source_set(__FILE__, __LINE__)
+
 /* x as it prints: "Tensor([1. 2. 3.] : f32[3])".  Realises x.  The text is
  * yours: nb_text_release.  NULL on failure. */
 NB_API char *nb_tensor_text(nb_tensor *x);
 NB_API void nb_text_release(char *text);
 
-/* Bytes of tensor data in use, and what the cache of blocks gives back. */
+/* Bytes of tensor data in use, the most since the last reset, and what the cache
+ * of blocks gives back. */
 NB_API size_t nb_memory_in_use(void);
+NB_API size_t nb_memory_peak(void);
+NB_API void nb_memory_peak_reset(void);
 NB_API void nb_memory_trim(void);
 
 #ifdef __cplusplus

@@ -7,19 +7,36 @@
 #include "core/apply.h"
 
 #include "core/axes.h"
+#include "core/debug.h"
 
 #include <string.h>
 
-static _Thread_local struct {
-    const char *file; /* set by a binding */
-    int line;
-    void *caller; /* of the outermost C call */
-} place = {.line = -1};
+static _Thread_local nb_site place = {.line = -1};
 
 void nb_source_set(const char *file, int line)
 {
     place.file = file;
     place.line = file ? line : -1;
+}
+
+nb_site nb_site_of(const nb_tensor *x)
+{
+    nb_site was = place;
+    if (!x->source) return was;
+    place.file = x->line < 0 ? NULL : x->source;
+    place.line = x->line;
+    place.caller = x->line < 0 ? (void *)x->source : NULL;
+    return was;
+}
+
+void nb_site_back(nb_site was)
+{
+    place = was;
+}
+
+nb_site nb_site_now(void)
+{
+    return place;
 }
 
 static nb_tensor *located(nb_tensor *y)
@@ -237,7 +254,7 @@ static bool record_parts(nb_op *op, nb_call *c, nb_results *r)
     return true;
 }
 
-static bool record(nb_op *op, nb_call *c, nb_results *r)
+static bool record_call(nb_op *op, nb_call *c, nb_results *r)
 {
     nb_shape shape;
     nb_dtype dtype;
@@ -264,6 +281,15 @@ static bool record(nb_op *op, nb_call *c, nb_results *r)
                                               c->in, c->nattr, c->attr)));
 }
 
+static bool record(nb_op *op, nb_call *c, nb_results *r)
+{
+    int before = r->n;
+    bool ok = record_call(op, c, r);
+    for (int k = before; ok && nb_debug_flags && k < r->n; k++)
+        ok = nb_debug_settle(r->out[k]);
+    return ok;
+}
+
 static bool count_inputs(const nb_op *op, int nin)
 {
     const nb_params *p = op->parsed;
@@ -271,6 +297,24 @@ static bool count_inputs(const nb_op *op, int nin)
         return true;
     return nb_fail(p->list ? NB_EVALUE : NB_ETYPE,
                    "%s: takes %d tensors, not %d", op->name, p->nrequired, nin);
+}
+
+bool nb_call_check(nb_call *c)
+{
+    const nb_op *op = c->op;
+    nb_tensor *few[8], **settled = few;
+    if (!count_inputs(op, c->nin)) return false;
+    if (c->nin > 8 && !(settled = nb_alloc((size_t)c->nin * sizeof *settled)))
+        return false;
+    bool ok = settle_types(op, c->nin, c->in, settled);
+    for (int i = 0; ok && i < c->nin; i++)
+        if (settled[i] != c->in[i])
+            ok = nb_fail(NB_ETYPE, "%s: input %d is %s, not %s", op->name, i,
+                         nb_dtype_name((nb_dtype)c->in[i]->dtype),
+                         nb_dtype_name((nb_dtype)settled[i]->dtype));
+    ok = ok && (!c->nattr || nb_settle_axes(c)) && (!op->check || op->check(c));
+    if (settled != few) nb_free(settled);
+    return ok;
 }
 
 static bool apply(nb_op *op, int nin, nb_tensor *const *in, int nval,

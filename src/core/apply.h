@@ -13,6 +13,10 @@ typedef struct words {
 bool nb_pack(const nb_op *op, int nval, const nb_value *val, words *w);
 bool nb_settle_axes(nb_call *c);
 int64_t *nb_arg_words(nb_call *c, int k);
+
+/* Attribute k: its declaration and its words; NULL past the last. */
+const int64_t *nb_arg_find(const nb_call *c, int k, const nb_param **param);
+void nb_arg_value(nb_text *t, const nb_param *p, const int64_t *at);
 bool nb_arg_print(const nb_call *c, int k, nb_text *t); /* "axis=1" */
 
 /* The op applied; results are added to r (lent).  `caller` is where the user
@@ -31,8 +35,29 @@ nb_tensor *nb_record(nb_op *op, int nin, nb_tensor *const *in, int nattr,
 bool nb_record_many(nb_op *op, int nin, nb_tensor *const *in, int nattr,
                     const int64_t *attr, nb_results *r);
 
+/* Whether a call with packed attributes, such as a text may say, would be
+ * recorded just so; may change them. */
+bool nb_call_check(nb_call *c);
+
 /* Shape and dtype of result k of a call whose signature is known. */
 bool nb_call_infer(const nb_call *c, int k, nb_shape *out, nb_dtype *dtype);
+
+/* The place in the user's program that nodes remember. */
+typedef struct nb_site {
+    const char *file; /* as was set, or NULL */
+    int line;
+    void *caller; /* of the outermost C call */
+} nb_site;
+
+nb_site nb_site_now(void);
+
+/* What follows is recorded as if from where x was, a rule of x's op say; gives
+ * the place it was, to go back to. */
+nb_site nb_site_of(const nb_tensor *x);
+void nb_site_back(nb_site was);
+
+/* A place that a node or a line remembers, as nb_source_of gives it. */
+const char *nb_source_text(const void *source, int line);
 
 /* "part": one result of an op with several. */
 extern nb_op nb_op_part;

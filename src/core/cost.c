@@ -41,6 +41,7 @@ double nb_call_flops(nb_tensor *y)
 {
     nb_call c = nb_call_of(y);
     double most = elements(y);
+    if (c.op && c.op->cost) return c.op->cost(&c);
     if (!c.op || c.op->view || c.op->dim_of || !c.sig) return 0;
     if (c.op->scalar || c.op->body) return points(&c) * body_cost(&c);
     for (int i = 0; i < c.nin; i++)

@@ -1,10 +1,8 @@
-/* graph.c - collecting what was recorded, checking, hashing, recording again.
- */
+/* graph.c - collecting what was recorded into lines; hashing them. */
 #include "core/graph.h"
 
 #include "core/lanes.h"
 
-#include <math.h>
 #include <string.h>
 
 bool nb_op_moves_lanes(const nb_op *op)
@@ -24,15 +22,19 @@ nb_line *nb_graph_add(nb_graph *g, nb_line line)
     return &g->line[g->n++];
 }
 
+void nb_line_free(nb_line *l)
+{
+    nb_free(l->in);
+    nb_free(l->attr);
+    nb_drop(l->captured);
+    nb_op_leave(l->op);
+}
+
 void nb_graph_free(nb_graph *g)
 {
     if (!g) return;
-    for (int k = 0; k < g->n; k++) {
-        nb_free(g->line[k].in);
-        nb_free(g->line[k].attr);
-        nb_drop(g->line[k].captured);
-        nb_op_leave(g->line[k].op);
-    }
+    for (int k = 0; k < g->n; k++)
+        nb_line_free(&g->line[k]);
     nb_free(g->line);
     nb_free(g->result);
     nb_free(g->lane_id);
@@ -44,7 +46,8 @@ void nb_graph_free(nb_graph *g)
 typedef struct collector {
     nb_graph *g;
     uint32_t mark;
-    int id[NB_MAX_GRAPH_LANES];
+    int id[NB_MAX_GRAPH_LANES]; /* of lanes, in the order they were met */
+    bool full;
     nb_tensor **stack;
     int depth, room;
 } collector;
@@ -53,7 +56,12 @@ static int lane_number(collector *c, int id)
 {
     for (int l = 0; l < c->g->nlanes; l++)
         if (c->id[l] == id) return l + 1;
-    if (c->g->nlanes == (int)(sizeof c->id / sizeof c->id[0])) return 0;
+    if (c->g->nlanes == NB_MAX_GRAPH_LANES) {
+        nb_fail(NB_EVALUE, "graph: more than %d hidden axes",
+                NB_MAX_GRAPH_LANES);
+        c->full = true;
+        return 1;
+    }
     c->id[c->g->nlanes++] = id;
     return c->g->nlanes;
 }
@@ -116,7 +124,11 @@ static bool add_call(collector *c, nb_tensor *x)
                     .op = x->op,
                     .multi = x->flags & NB_MULTI,
                     .nin = x->nin,
-                    .nattr = x->nattr};
+                    .nattr = x->nattr,
+                    .source = x->source,
+                    .source_line = x->line,
+                    .direction =
+                        x->flags & (NB_BACKWARD | NB_TANGENT | NB_SILENT)};
     line.shape = numbered(c, x);
     line.in = nb_alloc((size_t)(x->nin + 1) * sizeof *line.in);
     line.attr = nb_alloc((size_t)(x->nattr + 1) * sizeof *line.attr);
@@ -179,6 +191,106 @@ static bool collect(collector *c, int nx, nb_tensor *const *x, int ny,
         c->g->result[i] = (int)root->slot;
     }
     nb_graph_unlock();
+    return ok && !c->full;
+}
+
+/* Lanes by age, which is how tensors store them. */
+
+static void renumber(collector *c)
+{
+    nb_graph *g = c->g;
+    int to[NB_MAX_GRAPH_LANES + 1], sorted[NB_MAX_GRAPH_LANES];
+    for (int l = 0; l < g->nlanes; l++) {
+        int older = 0;
+        for (int m = 0; m < g->nlanes; m++)
+            older += c->id[m] < c->id[l];
+        to[l + 1] = older + 1;
+        sorted[older] = c->id[l];
+    }
+    memcpy(c->id, sorted, (size_t)g->nlanes * sizeof sorted[0]);
+    for (int k = 0; k < g->n; k++) {
+        nb_line *l = &g->line[k];
+        for (int d = 0; d < l->shape.nlanes; d++)
+            l->shape.lane[d].id = to[l->shape.lane[d].id];
+        if (nb_op_moves_lanes(l->op)) l->attr[1] = to[l->attr[1]];
+    }
+}
+
+/* Results of a call that has several move to it.  Each has one line, however
+ * many nodes ask for it. */
+
+typedef struct order {
+    int *first, *next; /* parts of a line, by number; -1: none */
+    int *to;           /* where a line goes */
+    nb_line *line;
+} order;
+
+static void order_free(order *o)
+{
+    nb_free(o->first), nb_free(o->next), nb_free(o->to), nb_free(o->line);
+}
+
+static bool is_part(const nb_line *l)
+{
+    return l->op == &nb_op_part;
+}
+
+static void list_parts(const nb_graph *g, order *o)
+{
+    for (int k = 0; k < g->n; k++)
+        o->first[k] = o->next[k] = -1;
+    for (int k = g->n - 1; k >= 0; k--) {
+        if (!is_part(&g->line[k])) continue;
+        int *at = &o->first[g->line[k].in[0]];
+        while (*at >= 0 && g->line[*at].attr[0] < g->line[k].attr[0])
+            at = &o->next[*at];
+        o->next[k] = *at;
+        *at = k;
+    }
+}
+
+static void place_lines(nb_graph *g, order *o)
+{
+    int n = 0;
+    for (int k = 0; k < g->n; k++) {
+        if (is_part(&g->line[k])) continue;
+        o->to[k] = n;
+        o->line[n++] = g->line[k];
+        for (int p = o->first[k], last = -1; p >= 0; last = p, p = o->next[p]) {
+            bool again =
+                last >= 0 && g->line[last].attr[0] == g->line[p].attr[0];
+            o->to[p] = again ? o->to[last] : n;
+            if (!again) o->line[n++] = g->line[p];
+        }
+    }
+    for (int k = 0; k < g->n; k++)
+        if (o->line[o->to[k]].in != g->line[k].in) nb_line_free(&g->line[k]);
+    memcpy(g->line, o->line, (size_t)n * sizeof *g->line);
+    g->n = n;
+}
+
+static bool gather_parts(nb_graph *g)
+{
+    bool any = false;
+    size_t n = (size_t)(g->n + 1);
+    for (int k = 0; k < g->n; k++)
+        any = any || g->line[k].multi;
+    if (!any) return true;
+    order o = {.first = nb_alloc(n * sizeof(int)),
+               .next = nb_alloc(n * sizeof(int)),
+               .to = nb_alloc(n * sizeof(int)),
+               .line = nb_alloc(n * sizeof(nb_line))};
+    bool ok = o.first && o.next && o.to && o.line;
+    if (ok) {
+        list_parts(g, &o);
+        place_lines(g, &o);
+    }
+    for (int k = 0; ok && k < g->n; k++)
+        for (int i = 0; i < g->line[k].nin; i++)
+            g->line[k].in[i] = o.to[g->line[k].in[i]];
+    for (int i = 0; ok && i < g->ny; i++)
+        g->result[i] = o.to[g->result[i]];
+    order_free(&o);
     return ok;
 }
 
@@ -197,10 +309,11 @@ nb_status nb_graph_of(int nx, nb_tensor *const *x, int ny, nb_tensor *const *y,
         c.g->nx = nx;
         c.g->ny = ny;
         c.g->result = nb_alloc((size_t)(ny + 1) * sizeof *c.g->result);
-        ok = c.g->result && collect(&c, nx, x, ny, y);
+        ok = c.g->result && collect(&c, nx, x, ny, y) && gather_parts(c.g);
     }
     nb_free(c.stack);
     if (ok && c.g->nlanes) {
+        renumber(&c);
         size_t bytes = (size_t)c.g->nlanes * sizeof *c.g->lane_id;
         c.g->lane_id = nb_alloc(bytes);
         ok = c.g->lane_id;
@@ -212,24 +325,6 @@ nb_status nb_graph_of(int nx, nb_tensor *const *x, int ny, nb_tensor *const *y,
     }
     *out = c.g;
     return NB_OK;
-}
-
-int nb_graph_calls(const nb_graph *g)
-{
-    int n = 0;
-    for (int k = 0; k < g->n; k++)
-        n += g->line[k].kind == NB_LINE_CALL;
-    return n;
-}
-
-int nb_graph_inputs(const nb_graph *g)
-{
-    return g->nx;
-}
-
-int nb_graph_results(const nb_graph *g)
-{
-    return g->ny;
 }
 
 /* Hashing: names and values, never addresses. */
@@ -261,9 +356,13 @@ static uint64_t hash_call(uint64_t h, const nb_line *l)
         nb_text_add(&t, ",");
     h = nb_hash(h, nb_text_get(&t), (size_t)t.n);
     nb_text_free(&t);
+    if (l->op == &nb_op_part || nb_op_moves_lanes(l->op))
+        h = nb_hash(h, l->attr, (size_t)l->nattr * sizeof *l->attr);
     for (int k = 0; k < 2; k++)
-        if (l->op->region[k])
-            h ^= nb_graph_hash(l->op->region[k]) + (uint64_t)k;
+        if (l->op->region[k]) {
+            uint64_t inside = nb_graph_hash(l->op->region[k]);
+            h = nb_hash(h, &inside, sizeof inside);
+        }
     return h;
 }
 
@@ -280,195 +379,42 @@ uint64_t nb_graph_hash(const nb_graph *g)
     return nb_hash(h, g->result, (size_t)g->ny * sizeof *g->result);
 }
 
-/* Recording again. */
-
-static nb_tensor *number_of(const nb_line *l)
+bool nb_graph_has_effect(const nb_graph *g)
 {
-    nb_tensor *x = nb_scalar_int(0, l->dtype);
-    if (x) memcpy(x->data, &l->number, nb_dtype_size(l->dtype));
-    return x;
-}
-
-/* The node with several results that the parts of `op` refer to. */
-static nb_tensor *all_results(nb_op *op, nb_tensor **in, const nb_line *l)
-{
-    nb_tensor **part = nb_alloc((size_t)op->nout * sizeof *part), *all = NULL;
-    nb_results r = {.room = op->nout, .out = part};
-    if (part && nb_record_many(op, l->nin, in, l->nattr, l->attr, &r))
-        all = nb_tensor_in(part[0])[0];
-    nb_free(part);
-    return all;
-}
-
-static nb_tensor *part_of(nb_tensor *all, const nb_line *l)
-{
-    nb_call c = nb_call_of(all);
-    nb_shape shape;
-    nb_dtype dtype;
-    if (!nb_call_infer(&c, (int)l->attr[0], &shape, &dtype)) return NULL;
-    return nb_node_new(&nb_op_part, NULL, dtype, &shape, 1, &all, 1, l->attr);
-}
-
-static nb_tensor *call_of(const nb_line *l, nb_tensor **value, const int *id)
-{
-    nb_tensor *few[8], **in = few, *y;
-    int64_t attr[NB_MAX_WORDS];
-    if (l->nin > 8 && !(in = nb_alloc((size_t)l->nin * sizeof *in)))
-        return NULL;
-    for (int i = 0; i < l->nin; i++)
-        in[i] = value[l->in[i]];
-    if (l->nattr) memcpy(attr, l->attr, (size_t)l->nattr * sizeof *attr);
-    if (nb_op_moves_lanes(l->op)) attr[1] = id[attr[1]];
-    if (l->op == &nb_op_part)
-        y = part_of(in[0], l);
-    else if (l->multi)
-        y = all_results(l->op, in, l);
-    else
-        y = nb_record(l->op, l->nin, in, l->nattr, attr);
-    if (in != few) nb_free(in);
-    return y;
-}
-
-static bool has_lane(const nb_graph *g, nb_tensor *const *x, int id)
-{
-    for (int i = 0; i < g->nx; i++)
-        for (int l = 0; l < x[i]->nlanes; l++)
-            if (nb_tensor_lane(x[i])[l].id == id) return true;
+    for (int k = 0; k < g->n; k++)
+        if (g->line[k].op && g->line[k].op->effect) return true;
     return false;
 }
 
-void nb_graph_match(const nb_graph *g, nb_tensor *const *x, int *id)
+/* Ops that hold programs */
+
+static void release(nb_op *op)
 {
-    bool settled[NB_MAX_GRAPH_LANES + 1] = {false};
-    for (int n = 1; n <= g->nlanes; n++) {
-        settled[n] = g->lane_id && has_lane(g, x, g->lane_id[n - 1]);
-        id[n] = g->lane_id ? g->lane_id[n - 1] : nb_lane_fresh();
-    }
-    for (int i = 0; i < g->nx; i++)
-        for (int l = 0; l < x[i]->nlanes && l < g->line[i].shape.nlanes; l++) {
-            int n = g->line[i].shape.lane[l].id;
-            if (!settled[n]) id[n] = nb_tensor_lane(x[i])[l].id;
-            settled[n] = true;
-        }
+    for (int k = 0; k < 2; k++)
+        nb_graph_free(op->region[k]);
+    nb_free(op);
 }
 
-static bool record_all(const nb_graph *g, nb_tensor *const *x,
-                       nb_tensor **value)
+nb_op *nb_op_holding(nb_op *form, int nout)
 {
-    int id[NB_MAX_GRAPH_LANES + 1];
-    nb_graph_match(g, x, id);
-    for (int k = 0; k < g->n; k++) {
-        const nb_line *l = &g->line[k];
-        value[k] = l->kind == NB_LINE_INPUT      ? x[k]
-                   : l->kind == NB_LINE_NUMBER   ? number_of(l)
-                   : l->kind == NB_LINE_CAPTURED ? l->captured
-                                                 : call_of(l, value, id);
-        if (!value[k]) return false;
-    }
-    return true;
-}
-
-static bool same_type(const nb_line *l, const nb_tensor *x)
-{
-    nb_shape s = nb_tensor_shape(x);
-    bool same = l->multi || (l->dtype == x->dtype && l->shape.rank == s.rank &&
-                             l->shape.nlanes == s.nlanes);
-    for (int d = 0; same && !l->multi && d < s.rank; d++)
-        same = nb_extent_same(l->shape.size[d], s.size[d]);
-    for (int d = 0; same && !l->multi && d < s.nlanes; d++)
-        same = nb_extent_same(l->shape.lane[d].size, s.lane[d].size) &&
-               l->shape.lane[d].thin == s.lane[d].thin;
-    return same;
-}
-
-/* Lanes may come and go: the ops of the graph carry what they are given. */
-static bool same_visible(const nb_line *l, const nb_tensor *x)
-{
-    bool same = l->dtype == x->dtype && l->shape.rank == x->rank;
-    for (int d = 0; same && d < x->rank; d++)
-        same = nb_extent_same(l->shape.size[d], nb_tensor_size(x)[d]);
-    return same;
-}
-
-nb_status nb_graph_run(const nb_graph *g, int nx, nb_tensor *const *x,
-                       nb_tensor **y)
-{
-    bool ok = nx == g->nx;
-    if (!ok) nb_fail(NB_EVALUE, "graph: takes %d inputs, not %d", g->nx, nx);
-    for (int i = 0; ok && i < nx; i++) {
-        ok = x[i] && same_visible(&g->line[i], x[i]);
-        if (!ok && x[i])
-            nb_fail(NB_EVALUE, "graph: input %d has another type", i);
-    }
-    nb_tensor **value =
-        ok ? nb_alloc((size_t)(g->n + 1) * sizeof *value) : NULL;
-    ok = value && record_all(g, x, value);
-    for (int i = 0; ok && i < g->ny; i++)
-        y[i] = value[g->result[i]];
-    nb_free(value);
-    return NB_STATUS(ok);
-}
-
-static nb_tensor *placeholder(const nb_line *l, const int *id)
-{
-    nb_shape s = l->shape;
-    for (int d = 0; d < s.nlanes; d++)
-        s.lane[d].id = id[s.lane[d].id];
-    return nb_node_new(NULL, NULL, l->dtype, &s, 0, NULL, 0, NULL);
-}
-
-static bool check(const nb_graph *g, nb_tensor **value)
-{
-    int id[NB_MAX_GRAPH_LANES + 1];
-    for (int n = 1; n <= g->nlanes; n++)
-        id[n] = nb_lane_fresh();
-    for (int i = 0; i < g->nx; i++)
-        if (!(value[i] = placeholder(&g->line[i], id))) return false;
-    if (!record_all(g, value, value)) return false;
-    for (int k = 0; k < g->n; k++)
-        if (!same_type(&g->line[k], value[k]))
-            return nb_fail(NB_EVALUE,
-                           "graph: line %d (%s) says %s%s, its op gives %s%s",
-                           k, g->line[k].op ? g->line[k].op->name : "value",
-                           nb_dtype_brief(g->line[k].dtype),
-                           nb_shape_text(&g->line[k].shape),
-                           nb_dtype_brief((nb_dtype)value[k]->dtype),
-                           nb_shape_text(&(nb_shape){.rank = value[k]->rank}));
-    return true;
-}
-
-/* The nodes of the graph on stand-ins, in a scope that the caller closes. */
-static nb_tensor **stand_ins(const nb_graph *g)
-{
-    nb_tensor **value = nb_alloc((size_t)(g->n + 1) * sizeof *value);
-    if (!value || nb_scope_open() != NB_OK) return nb_free(value), NULL;
-    return value;
-}
-
-double nb_graph_flops(const nb_graph *g)
-{
-    nb_tensor **value = stand_ins(g);
-    double total = NAN;
-    if (!value) return NAN;
-    if (check(g, value)) {
-        total = 0;
-        for (int k = 0; k < g->n; k++)
-            if (g->line[k].kind == NB_LINE_CALL)
-                total += nb_call_flops(value[k]);
-    }
-    nb_scope_close(0, NULL);
-    nb_free(value);
-    return total;
-}
-
-nb_status nb_graph_check(const nb_graph *g)
-{
-    nb_tensor **value = stand_ins(g);
-    bool ok = value;
-    if (ok) {
-        ok = check(g, value);
-        nb_scope_close(0, NULL);
-    }
-    nb_free(value);
-    return NB_STATUS(ok);
+    nb_op *op = nb_op_ready(form) ? nb_alloc_zero(sizeof *op) : NULL;
+    if (!op) return NULL;
+    op->name = form->name;
+    op->params = form->params;
+    op->parsed = form->parsed;
+    op->kind = NB_RULE;
+    op->nout = nout;
+    op->check = form->check;
+    op->result = form->result;
+    op->execute = form->execute;
+    op->repeats = form->repeats;
+    op->push = form->push;
+    op->pull = form->pull;
+    op->inlines = form->inlines;
+    op->release = release;
+    for (int k = 0; k < 2; k++)
+        op->region_name[k] = form->region_name[k];
+    op->ready = true;
+    op->uses = 1;
+    return op;
 }

@@ -48,6 +48,33 @@ nb_op nb_op_detach = {
     .view = same_view,
 };
 
+static bool again_shape(const nb_call *c, nb_shape *out)
+{
+    *out = nb_tensor_shape(c->in[0]);
+    return true;
+}
+
+nb_op nb_op_again = {
+    .name = "again",
+    .doc = "The first input, once all of them are there, to compute from it "
+           "what was computed before: equal calls of it are not one.",
+    .params = "inputs:tensors",
+    .kind = NB_LINEAR,
+    .shape = again_shape,
+    .view = same_view,
+};
+
+nb_op nb_op_after = {
+    .name = "after",
+    .doc = "The first input, once the second is there, which has an effect.",
+    .params = "x, effect",
+    .kind = NB_LINEAR,
+    .fixed = 2,
+    .shape = again_shape,
+    .view = same_view,
+    .transpose = same_transpose,
+};
+
 /* cast */
 
 static bool cast_infer(const nb_call *c, int k, nb_shape *out, nb_dtype *dtype)
@@ -181,10 +208,25 @@ static nb_tensor *show_transpose(const nb_call *c, int i, nb_tensor *ct)
     return nb_hide(ct, (int)c->attr[0], (int)c->attr[1]);
 }
 
+/* What a text may get wrong. */
+static bool lane_check(nb_call *c)
+{
+    const nb_tensor *x = c->in[0];
+    bool hide = c->op == &nb_op_hide, show = c->op == &nb_op_show;
+    int64_t axis = c->attr[0], size = c->attr[2];
+    int at = find_lane(x, c->attr[1]);
+    bool ok = axis >= 0 && size >= 0 && (show ? at >= 0 : at < 0) &&
+              axis < x->rank + !hide;
+    if (ok && hide) ok = nb_extent_is(nb_tensor_size(x)[axis], size);
+    if (ok && show) ok = nb_extent_is(nb_tensor_lane(x)[at].size, size);
+    return ok || nb_fail(NB_EVALUE, "%s: no such axis", c->op->name);
+}
+
 nb_op nb_op_hide = {
     .name = "hide",
     .doc = "A visible axis becomes a hidden one.",
     .params = "x, axis:int, id:int, size:int",
+    .check = lane_check,
     .kind = NB_LINEAR,
     .shape = hide_shape,
     .dim_of = hide_dim,
@@ -195,6 +237,7 @@ nb_op nb_op_show = {
     .name = "show",
     .doc = "A hidden axis becomes a visible one.",
     .params = "x, axis:int, id:int, size:int",
+    .check = lane_check,
     .kind = NB_LINEAR,
     .shape = show_shape,
     .dim_of = show_dim,
@@ -205,6 +248,7 @@ nb_op nb_op_spread = {
     .name = "spread",
     .doc = "The same value in every lane of a hidden axis.",
     .params = "x, axis:int, id:int, size:int",
+    .check = lane_check,
     .kind = NB_LINEAR,
     .shape = spread_shape,
     .dim_of = spread_dim,

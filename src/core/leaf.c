@@ -303,26 +303,41 @@ const char *nb_op_name_of(const nb_tensor *x)
     return x && x->op ? x->op->name : "";
 }
 
-const char *nb_source_of(const nb_tensor *x)
+const char *nb_source_text(const void *source, int line)
 {
     static _Thread_local char text[512];
     Dl_info info;
-    if (!x || !x->op || !x->source) return "";
-    if (x->line >= 0) {
-        snprintf(text, sizeof text, "%s:%d", (const char *)x->source, x->line);
+    if (!source) return "";
+    if (line >= 0) {
+        snprintf(text, sizeof text, "%s:%d", (const char *)source, line);
         return text;
     }
-    if (!dladdr(x->source, &info)) return "";
+    if (!dladdr(source, &info)) return "";
     if (info.dli_sname) return info.dli_sname;
     snprintf(text, sizeof text, "%s+0x%tx",
              info.dli_fname ? info.dli_fname : "",
-             (const char *)x->source - (const char *)info.dli_fbase);
+             (const char *)source - (const char *)info.dli_fbase);
     return text;
+}
+
+const char *nb_source_of(const nb_tensor *x)
+{
+    return x && x->op ? nb_source_text(x->source, x->line) : "";
 }
 
 size_t nb_memory_in_use(void)
 {
     return nb_block_bytes();
+}
+
+size_t nb_memory_peak(void)
+{
+    return nb_block_peak();
+}
+
+void nb_memory_peak_reset(void)
+{
+    nb_block_peak_reset();
 }
 
 void nb_memory_trim(void)

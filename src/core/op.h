@@ -12,11 +12,9 @@
 #define NB_CORE_OP_H
 
 #include "core/signature.h"
-#include "nabla/tensor.h"
+#include "nabla/op.h"
 
 #include <stdatomic.h>
-
-typedef struct nb_op nb_op;
 
 /* Arguments.  `params` declares them as Python would, with kinds after a colon
  * for what is not a tensor: "x, axis:axis=-1, keepdims:bool=False".  None may be
@@ -48,13 +46,15 @@ typedef struct nb_param {
     int64_t value[8];
 } nb_param;
 
-enum { NB_MAX_PARAMS = 12, NB_MAX_WORDS = 96 };
+enum { NB_MAX_PARAMS = 16, NB_MAX_WORDS = 96 };
 
 typedef struct nb_params {
     int n, ntensors, nrequired; /* tensors declared; of them without default */
     bool list;                  /* the tensors are one list */
     nb_param param[NB_MAX_PARAMS];
 } nb_params;
+
+struct nb_kernel_args; /* nabla/kernel.h */
 
 /* One application of an op: what every rule is given.  `out` is the node, NULL
  * while the call is still being checked. */
@@ -97,26 +97,6 @@ typedef enum nb_kind {
     NB_COMPOSITE    /* made of other ops */
 } nb_kind;
 
-/* Element types of the inputs that are not index or mask... */
-typedef enum nb_in_types {
-    NB_IN_ANY,     /* as they are */
-    NB_IN_COMMON,  /* promoted to one dtype */
-    NB_IN_NUMBER,  /* the same, bool refused */
-    NB_IN_FLOAT,   /* the same, integers become the default float */
-    NB_IN_INTEGER, /* the same, floats refused, bool allowed */
-    NB_IN_BOOL,    /* cast to bool */
-    NB_IN_FIRST    /* cast to the dtype of input 0 */
-} nb_in_types;
-
-/* ... and of the result. */
-typedef enum nb_out_type {
-    NB_OUT_SAME, /* as the first of those inputs */
-    NB_OUT_BOOL,
-    NB_OUT_I64,
-    NB_OUT_SUM, /* bool and narrow integers become 64 bits wide */
-    NB_OUT_ATTR /* `infer` decides */
-} nb_out_type;
-
 /* An operand as a kernel sees it at one batch point: the dims that its
  * signature names, strides in elements. */
 typedef struct nb_view {
@@ -139,6 +119,15 @@ typedef struct nb_layout {
     int64_t stride[NB_MAX_RANK];
     int64_t offset; /* elements from the start of the input */
 } nb_layout;
+
+/* A loop of known length over the program of an op: its inputs are carries,
+ * then xs, one step of which the program gets, then what it closes over; its
+ * results are carries, then ys, stacked. */
+typedef struct nb_turns {
+    int carries, xs;
+    int64_t length;
+    bool reverse;
+} nb_turns;
 
 typedef struct nb_results {
     int n, room;
@@ -172,6 +161,8 @@ struct nb_op {
     unsigned linear; /* bit i: kind NB_RULE, but linear in input i: transpose */
     int nout;        /* 0 means one */
     bool view_only;  /* never computes: always a view */
+    bool absorbs;    /* f(f(x, a), b) is f(x, b) */
+    bool effect;     /* does something besides: see core/debug.h */
 
     /* Checks arguments and may normalise attr in place; then, with result k's
      * shape filled in from the signature, completes what it leaves open (an
@@ -194,8 +185,13 @@ struct nb_op {
     bool (*view)(const nb_call *c, const nb_layout *in, nb_layout *out);
     /* or a function of the named dims, called at each batch point; */
     bool (*kernel)(const nb_kernel *k);
+    /* or a function of rows, as in nabla/kernel.h, which `execute` calls; */
+    void (*rows)(const struct nb_kernel_args *a);
     /* or other ops. */
     bool (*compose)(const nb_call *c, nb_results *r);
+
+    /* Arithmetic operations of a call, where the work does not tell. */
+    double (*cost)(const nb_call *c);
 
     /* d out / d in[i] at each point; the adjoint of in[i] -> out; how result k
      * moves when input i alone moves by u (k is 0 unless nout > 1). */
@@ -212,9 +208,14 @@ struct nb_op {
     bool (*execute)(const nb_call *c, char *const *to);
     bool (*push)(const nb_call *c, nb_tensor *const *u, nb_tensor **uy);
     bool (*pull)(const nb_call *c, nb_tensor *const *ct, nb_tensor **cx);
+    bool (*repeats)(const nb_call *c, nb_turns *r); /* if it is such a loop */
     void (*release)(nb_op *op); /* NULL: the op lives for ever */
     atomic_int uses;
     struct nb_graph *region[2];
+    const char *region_name[2]; /* "body" */
+    /* The call is its program on its inputs, once; of an op without one, the
+     * results are the first inputs.  Either may stand in its place. */
+    bool inlines;
 
     /* Where the op is smooth: laws draw real inputs here ({0,0}: -2 to 2).
      * `shapes` names inputs of a special kind, one letter an input: '.' any,

@@ -221,8 +221,7 @@ bool nb_pack(const nb_op *op, int nval, const nb_value *val, words *w)
     return true;
 }
 
-/* Words of attribute k. */
-static const int64_t *find(const nb_call *c, int k, const nb_param **param)
+const int64_t *nb_arg_find(const nb_call *c, int k, const nb_param **param)
 {
     const nb_params *ps = c->op->parsed;
     const int64_t *at = c->attr;
@@ -239,14 +238,14 @@ static const int64_t *find(const nb_call *c, int k, const nb_param **param)
 int64_t nb_arg_int(const nb_call *c, int k)
 {
     const nb_param *p;
-    return *find(c, k, &p);
+    return *nb_arg_find(c, k, &p);
 }
 
 double nb_arg_float(const nb_call *c, int k)
 {
     const nb_param *p;
     double f;
-    memcpy(&f, find(c, k, &p), sizeof f);
+    memcpy(&f, nb_arg_find(c, k, &p), sizeof f);
     return f;
 }
 
@@ -259,7 +258,7 @@ const char *nb_arg_text(const nb_call *c, int k)
 const int64_t *nb_arg_list(const nb_call *c, int k, int *n)
 {
     const nb_param *p;
-    const int64_t *at = find(c, k, &p);
+    const int64_t *at = nb_arg_find(c, k, &p);
     *n = *at == NB_NONE ? -1 : (int)*at;
     return at + 1;
 }
@@ -267,7 +266,7 @@ const int64_t *nb_arg_list(const nb_call *c, int k, int *n)
 int64_t *nb_arg_words(nb_call *c, int k)
 {
     const nb_param *p;
-    return (int64_t *)find(c, k, &p);
+    return (int64_t *)nb_arg_find(c, k, &p);
 }
 
 static bool settle_axis(const nb_op *op, int64_t *axis, int rank)
@@ -305,7 +304,7 @@ bool nb_settle_axes(nb_call *c)
     return true;
 }
 
-static void print_value(nb_text *t, const nb_param *p, const int64_t *at)
+void nb_arg_value(nb_text *t, const nb_param *p, const int64_t *at)
 {
     double f;
     if (*at == NB_NONE) {
@@ -334,9 +333,9 @@ bool nb_arg_print(const nb_call *c, int k, nb_text *t)
 {
     const nb_param *p = NULL;
     if (!c->op || !c->op->parsed) return false;
-    const int64_t *at = find(c, k, &p);
+    const int64_t *at = nb_arg_find(c, k, &p);
     if (!at) return false;
     nb_text_add(t, "%s=", p->name);
-    print_value(t, p, at);
+    nb_arg_value(t, p, at);
     return true;
 }

@@ -80,12 +80,11 @@ void nb_shape_print(nb_text *t, const nb_shape *s)
 
 void nb_shape_list(nb_text *t, const nb_shape *s)
 {
-    for (int l = 0; l < s->nlanes; l++)
-        nb_text_add(t, "%s%lld%s", l ? "," : "",
-                    (long long)nb_extent_get(s->lane[l].size),
-                    l + 1 < s->nlanes ? ""
-                    : s->rank         ? " | "
-                                      : " |");
+    for (int l = s->nlanes - 1; l >= 0; l--)
+        nb_text_add(t, "%lld%s", (long long)nb_extent_get(s->lane[l].size),
+                    l         ? ","
+                    : s->rank ? " | "
+                              : " |");
     print_sizes(t, s, ",");
 }
 

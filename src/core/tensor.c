@@ -1,9 +1,12 @@
 /* tensor.c - nodes and buffers: making, counting, settling, forgetting. */
 #include "core/tensor.h"
 
+#include "core/debug.h"
+
 #include <pthread.h>
 #include <string.h>
 
+static _Thread_local unsigned direction;
 static atomic_uint_fast64_t last_serial;
 static atomic_int_fast64_t live;
 static pthread_mutex_t graph = PTHREAD_MUTEX_INITIALIZER;
@@ -92,11 +95,38 @@ void nb_op_leave(nb_op *op)
         op->release(op);
 }
 
+unsigned nb_direction_set(unsigned now)
+{
+    unsigned was = direction;
+    direction = now;
+    return was;
+}
+
+unsigned nb_direction(void)
+{
+    return direction;
+}
+
+void *nb_fail_donated(void)
+{
+    return nb_fail(NB_ERUNTIME,
+                   "a tensor is used that was donated to a compiled function: "
+                   "its memory is gone (donate_argnums)");
+}
+
+static bool any_donated(int n, nb_tensor *const *x)
+{
+    for (int i = 0; i < n; i++)
+        if (x[i]->flags & NB_DONATED) return true;
+    return false;
+}
+
 nb_tensor *nb_node_new(nb_op *op, const nb_sig *sig, nb_dtype dtype,
                        const nb_shape *shape, int nin, nb_tensor *const *in,
                        int nattr, const int64_t *attr)
 {
     size_t words = (size_t)(shape->rank + 2 * shape->nlanes + nin + nattr);
+    if (any_donated(nin, in)) return nb_fail_donated();
     nb_tensor *x = nb_alloc(sizeof *x + 8 * words);
     uint64_t trace = 0;
     if (!x) return NULL;
@@ -104,6 +134,7 @@ nb_tensor *nb_node_new(nb_op *op, const nb_sig *sig, nb_dtype dtype,
                      .dtype = (uint8_t)dtype,
                      .rank = (uint8_t)shape->rank,
                      .nlanes = (uint8_t)shape->nlanes,
+                     .flags = (uint8_t)direction,
                      .nin = nin,
                      .nattr = nattr,
                      .op = op,

@@ -21,7 +21,18 @@ typedef struct nb_buffer {
     void *owner;
 } nb_buffer;
 
-enum { NB_WEAK = 1, NB_MULTI = 2, NB_REQUIRES = 4 };
+/* NB_DONATED: its data was given away, nothing can be computed from it.
+ * NB_BACKWARD and NB_TANGENT: recorded by a differentiation, on its way back or
+ * forward.  NB_SILENT: its effect has happened when the program ran first. */
+enum {
+    NB_WEAK = 1,
+    NB_MULTI = 2,
+    NB_REQUIRES = 4,
+    NB_DONATED = 8,
+    NB_BACKWARD = 16,
+    NB_TANGENT = 32,
+    NB_SILENT = 64
+};
 
 /* Bits 0 to 61 belong to open differentiations. */
 #define NB_TRACE_KEPT ((uint64_t)1 << 63) /* asked for by the user */
@@ -79,6 +90,9 @@ nb_tensor *nb_node_new(nb_op *op, const nb_sig *sig, nb_dtype dtype,
                        const nb_shape *shape, int nin, nb_tensor *const *in,
                        int nattr, const int64_t *attr);
 
+/* The error of using one whose data was given away; NULL. */
+void *nb_fail_donated(void);
+
 /* Lends an owned reference; of a tensor, or of anything else with a way to drop
  * it. */
 nb_tensor *nb_lend(nb_tensor *x);
@@ -122,6 +136,18 @@ const nb_lane *nb_lane_named(const char *name);
 /* Realisation: core calls it, run defines it. */
 extern bool (*nb_realizer)(int n, nb_tensor *const *x);
 bool nb_realize_now(int n, nb_tensor *const *x);
+
+/* Programs that run many times, from x to y: core's users ask for them, run
+ * makes them.  NULL without an error: they had better run op by op.  Inputs of a
+ * run have the types of x and their values, results are lent. */
+typedef struct nb_program nb_program;
+typedef struct nb_programs {
+    nb_program *(*make)(int nx, nb_tensor *const *x, int ny,
+                        nb_tensor *const *y);
+    bool (*run)(nb_program *p, nb_tensor *const *x, nb_tensor **y);
+    void (*drop)(nb_program *p);
+} nb_programs;
+extern const nb_programs nb_programs_run;
 
 /* Uses of an op that is made at a call; nothing for those of the catalogue. */
 void nb_op_use(nb_op *op);

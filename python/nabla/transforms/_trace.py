@@ -12,80 +12,67 @@ from ._record import as_tensors, call
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, TextIO
 
     from .._nabla import Tensor
 
-__all__ = ["Node", "Trace", "forward", "forward_on_trace", "trace", "xpr"]
+__all__ = [
+    "Node",
+    "Program",
+    "Trace",
+    "forward",
+    "forward_on_trace",
+    "trace",
+    "xpr",
+]
 
 
 class Node:
-    """A line of a listing: an op, names of what goes into it and comes out,
-    its static arguments."""
+    """A line of a listing.
 
-    __slots__ = ("inputs", "kwargs", "op", "outputs", "source", "type")
+    op       the name of the op
+    inputs   what goes into it: names, numbers ("2.0:f32"), "?" for a tensor
+             from outside
+    outputs  names of its results, None for those that nobody needs
+    types    of these: "f32[8,4]"
+    kwargs   its static arguments
+    source   where it was called: "model.py:12"
+    regions  the programs inside it, by what they are to it: "body"
+    """
 
-    def __init__(self, line: str) -> None:
-        name, _, rest = line.strip().partition(": ")
-        self.type, _, said = rest.partition(" = ")
-        self.op, _, inside = said.removesuffix(")").partition("(")
-        self.outputs = [name]
-        self.inputs: list[str] = []
-        self.kwargs: dict[str, Any] = {}
-        self.source = ""
-        for part in _parts(inside):
-            key, equals, value = part.partition("=")
-            if equals:
-                self.kwargs[key] = _value(value)
-            else:
-                self.inputs.append(part)
+    __slots__ = (
+        "inputs",
+        "kwargs",
+        "op",
+        "outputs",
+        "regions",
+        "source",
+        "types",
+    )
+
+    def __init__(self, line: _nabla.GraphLine) -> None:
+        self.op, self.inputs, self.outputs, self.types = line[:4]
+        self.kwargs, self.source = line[4:6]
+        self.regions = {
+            name: Program(inside) for name, inside in line[6].items()
+        }
 
     def __repr__(self) -> str:
-        return f"<{self.op} {self.outputs[0]}: {self.type}>"
+        results = [
+            "_" if name is None else f"{name}: {type}"
+            for name, type in zip(self.outputs, self.types, strict=True)
+        ]
+        return f"<{self.op} {', '.join(results)}>"
 
 
-def _parts(text: str) -> list[str]:
-    """Cut at the commas that are not in brackets or quotes."""
-    parts, depth, quoted = [""], 0, False
-    for c in text:
-        quoted ^= c == '"'
-        depth += (c == "(") - (c == ")")
-        if c == "," and depth == 0 and not quoted:
-            parts.append("")
-        else:
-            parts[-1] += c
-    return [part.strip() for part in parts if part.strip()]
+class Program:
+    """A program inside an op: names of its inputs and outputs, its nodes."""
 
+    __slots__ = ("inputs", "nodes", "outputs")
 
-def _sorted(line: str) -> str:
-    """A line with its static arguments by name, without those left out."""
-    if not line.startswith("  %v"):
-        return line
-    head, _, inside = line.removesuffix(")").partition("(")
-    parts = _parts(inside)
-    named = [part for part in parts if "=" in part]
-    operands = [part for part in parts if "=" not in part]
-    said = sorted(part for part in named if not part.endswith("=None"))
-    return f"{head}({', '.join(operands + said)})"
-
-
-def _value(text: str) -> Any:
-    """A static argument as it prints, read back."""
-    if text in _WORDS:
-        return _WORDS[text]
-    if text.startswith("@"):
-        return _nabla.as_dtype(text[1:])
-    if text.startswith("("):
-        return tuple(map(_value, _parts(text[1:-1])))
-    if text.startswith('"'):
-        return text[1:-1]
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
-
-
-_WORDS = {"None": None, "True": True, "False": False}
+    def __init__(self, program: _nabla.GraphProgram) -> None:
+        self.inputs, self.outputs, lines = program
+        self.nodes = [Node(line) for line in lines]
 
 
 class Trace:
@@ -94,6 +81,8 @@ class Trace:
     inputs   the tensors among its arguments
     outputs  its results
     nodes    the ops between, each after what it needs
+
+    str() is the listing; print() writes it for people.
     """
 
     def __init__(
@@ -101,23 +90,38 @@ class Trace:
     ) -> None:
         self.inputs, self.outputs = inputs, outputs
         self._tape = tape
-        lines = _nabla.graph_text(inputs, outputs).splitlines()
-        self.text = "\n".join(map(_sorted, lines))
-        self.nodes = [Node(line) for line in lines if line.startswith("  %v")]
+        self._graph = _nabla.Graph(inputs, outputs)
+        self._nodes: list[Node] | None = None
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The ops, each after what it needs."""
+        if self._nodes is None:
+            self._nodes = Program(self._graph.program()).nodes
+        return self._nodes
 
     def __str__(self) -> str:
-        return _coloured(self.text)
+        return self._graph.text().removesuffix("\n")
 
+    __repr__ = __str__
 
-def _coloured(text: str) -> str:
-    """On a terminal: keywords bold, variables cyan, hidden axes grey."""
-    if "NO_COLOR" in os.environ or not sys.stdout.isatty():
-        return text
-    import re
+    def print(
+        self, *, sources: bool = False, file: TextIO | None = None
+    ) -> None:
+        """Writes the listing: on a terminal keywords are bold, names cyan and
+        hidden axes grey; with sources, each line says where it was called.
 
-    text = re.sub(r"(?<=\[)[\d,~]+ \|", "\033[90m\\g<0>\033[0m", text)
-    text = re.sub(r"%[av]\d+", "\033[36m\\g<0>\033[0m", text)
-    return re.sub(r"^(fn|  return)\b", "\033[1m\\g<0>\033[0m", text, flags=re.M)
+        >>> nb.trace(nb.neg, nb.ones(2)).print()
+        fn(
+          %a1: f32[2],
+        ) {
+          %v1: f32[2] = neg(%a1)
+          return %v1
+        }
+        """
+        file = sys.stdout if file is None else file
+        colours = "NO_COLOR" not in os.environ and file.isatty()
+        file.write(self._graph.text(sources, colours))
 
 
 def trace(fn: Any, *args: Any, **kwargs: Any) -> Any:
@@ -147,6 +151,7 @@ def recorded(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Trace:
     for x in inputs:
         x.is_traced = True
     tape = _nabla.Tape(inputs)
+    _nabla.watch(True)
     try:
         for i, x in zip(at, tape.fresh, strict=True):
             leaves[i] = x
@@ -155,6 +160,7 @@ def recorded(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Trace:
         outputs, _ = as_tensors("trace", "the result", value)
         tape.close(outputs)
     finally:
+        _nabla.watch(False)
         tape.end()
     return Trace(inputs, outputs, tape)
 
