@@ -13,6 +13,7 @@
 #include "support/check.h"
 
 #include "base/memory.h"
+#include "transform/func.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -955,6 +956,7 @@ static int close_scope(void **state)
     nb_error_clear();
     for (int open = 0; open < 20; open++) /* a test that fails leaves some */
         nb_scope_close(0, NULL);
+    nb_caches_clear();
     return nb_nodes_live() != 0 || !all_closed();
 }
 
@@ -1127,6 +1129,9 @@ static void wrong_arguments_are_refused(void **state)
     expect_error(nb_switch(one, 1, &f, 1, &v, &n, y), NB_ETYPE,
                  "switch: the index is an integer, not float64");
     n = 2;
+    expect_error(nb_switch(nb_cast(v, NB_I32), 1, &f, 1, &v, &n, y), NB_EVALUE,
+                 "switch: the index is a scalar, not of 2 elements");
+    n = 2;
     expect_error(nb_switch(whole(0), 0, &f, 1, &v, &n, y), NB_EVALUE,
                  "switch: no branches");
     expect_error(nb_fori(nb_count(0), one, f, 1, &v, y), NB_ETYPE,
@@ -1234,6 +1239,68 @@ static void bare_numbers_take_the_dtype_that_fits(void **state)
     EXPECT(y[0], 2);
     EXPECT(y[1], 3);
     EXPECT(y[2], 4, 4);
+}
+
+/* An index of a dtype that cannot count the branches. */
+static void a_narrow_index_chooses_among_many(void **state)
+{
+    enum { MANY = 200 };
+    nb_func *f[MANY];
+    nb_tensor *v[] = {num(1), num(2)}, *y;
+    int n = 1;
+    (void)state;
+    for (int k = 0; k < MANY; k++)
+        f[k] = fn(k == 100 || k == MANY - 1 ? later : same, NULL);
+    nb_tensor *narrow = nb_scalar_int(100, NB_I8);
+    assert_int_equal(nb_switch(narrow, MANY, f, 2, v, &n, &y), NB_OK);
+    EXPECT(y, 2);
+    nb_tensor *huge = nb_sub(nb_cast(whole(0), NB_U64), nb_count(1));
+    assert_int_equal(nb_switch(huge, MANY, f, 2, v, &n, &y), NB_OK);
+    EXPECT(y, 2);
+}
+
+BODY_OF(below, nb_less(x[0], nb_num(5)))
+
+/* More states than a function has results elsewhere; walked back, the body
+ * gives them twice. */
+static nb_status all_but(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                         nb_tensor **y)
+{
+    (void)ctx;
+    for (int k = 0; k < nx; k++)
+        y[k] = nb_add(x[k], nb_num(1));
+    return *ny = nx, nb_error_code();
+}
+
+static nb_status states_loop(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                             nb_tensor **y)
+{
+    const bool *scan = ctx;
+    nb_tensor **out = nb_array(nx);
+    nb_func *f = fn(all_but, NULL);
+    int n = nx;
+    bool ok =
+        out && (*scan ? nb_scan(f, nx, x, 0, NULL, 2, false, &n, out)
+                      : nb_while(fn(below, NULL), f, nx, x, out)) == NB_OK;
+    if (ok) y[0] = out[nx - 1];
+    *ny = 1;
+    nb_free(out);
+    return nb_error_code();
+}
+
+static void a_loop_may_have_thousands_of_states(void **state)
+{
+    enum { MANY = 4200 };
+    static nb_tensor *x[MANY];
+    (void)state;
+    for (int k = 0; k < MANY; k++)
+        x[k] = num(3);
+    for (int scan = 0; scan < 2; scan++) {
+        bool which = scan;
+        nb_func *f = nb_func_new(states_loop, &which);
+        EXPECT(nb_func_call1(f, MANY, x), 5);
+        assert_non_null(nb_func_call1(nb_grad(f, 1, (int[]){0}), MANY, x));
+    }
 }
 
 /* Prefixes of every length: x -> a x + b, composed from either end. */
@@ -1369,7 +1436,6 @@ static void lanes_may_be_none(void **state)
 /* The imperative style: the weight is a bare number in memory. */
 
 BODY_OF(linear, nb_add(nb_mul(x[0], c[0]), nb_num(1)))
-BODY_OF(below, nb_less(x[0], nb_num(5)))
 BODY_OF(squared, nb_add(nb_square(x[0]), nb_num(3)))
 
 static void backward_goes_through_loops(void **state)
@@ -1732,6 +1798,8 @@ int main(void)
         SENTENCE(the_error_of_a_body_is_the_error),
         SENTENCE(a_rule_that_fails_leaves_nothing_open),
         SENTENCE(bare_numbers_take_the_dtype_that_fits),
+        SENTENCE(a_narrow_index_chooses_among_many),
+        SENTENCE(a_loop_may_have_thousands_of_states),
         SENTENCE(an_associative_scan_takes_any_length),
         SENTENCE(an_associative_scan_is_of_logarithmic_depth),
         SENTENCE(newton_differentiates_as_the_implicit_function),

@@ -5,7 +5,7 @@
  * triples are tried on every op.  In a word only the outermost letter is done
  * slowly, by finite differences or a loop (support/check.h): the rest is a
  * shorter word, which is tried as well. */
-#include "support/check.h"
+#include "support/subject.h"
 
 #include "transform/func.h"
 
@@ -21,30 +21,19 @@ enum { NLETTERS = sizeof letters / sizeof letters[0], TRIPLES = 24 };
 #define MAPPED (ON(VMAP) | ON(SCAN))
 #define HESS   (ON(HESS_RF) | ON(HESS_FR))
 
-/* Words that an op does not take, and why: those with one of `ways` and, if
- * there are any, one of `with`. */
+/* Words that an op does not take, and why: those with one of `ways`. */
 typedef struct exemption {
     const char *op;
-    unsigned ways, with;
+    unsigned ways;
     const char *why;
 } exemption;
 
 #define IN_LANES "the shape of the result depends on the data of a lane or step"
-#define IN_BASIS                                                         \
-    "a checkpoint runs again in the lanes of a basis, and the shape of " \
-    "the result depends on the data"
 
 static const exemption exempt[] = {
-    {"nonzero", MAPPED, 0, IN_LANES},
-    {"nonzero", HESS, ON(CHECKPOINT), IN_BASIS},
-    {"unique_values", MAPPED, 0, IN_LANES},
-    {"unique_values", HESS, ON(CHECKPOINT), IN_BASIS},
-    {"unique_counts", MAPPED, 0, IN_LANES},
-    {"unique_counts", HESS, ON(CHECKPOINT), IN_BASIS},
-    {"unique_inverse", MAPPED, 0, IN_LANES},
-    {"unique_inverse", HESS, ON(CHECKPOINT), IN_BASIS},
-    {"unique_all", MAPPED, 0, IN_LANES},
-    {"unique_all", HESS, ON(CHECKPOINT), IN_BASIS},
+    {"nonzero", MAPPED, IN_LANES},       {"unique_values", MAPPED, IN_LANES},
+    {"unique_counts", MAPPED, IN_LANES}, {"unique_inverse", MAPPED, IN_LANES},
+    {"unique_all", MAPPED, IN_LANES},
 };
 enum { NEXEMPT = sizeof exempt / sizeof exempt[0] };
 
@@ -56,60 +45,10 @@ static bool is_exempt(const nb_op *op, unsigned word)
     bool so = false;
     for (int i = 0; i < NEXEMPT; i++) {
         const exemption *e = &exempt[i];
-        so = so || (!strcmp(e->op, op->name) && word & e->ways &&
-                    (!e->with || word & e->with));
+        so = so || (!strcmp(e->op, op->name) && word & e->ways);
     }
     exempted += so;
     return so;
-}
-
-static bool is_float(nb_tensor *x)
-{
-    return nb_dtype_is_float(nb_dtype_of(x));
-}
-
-/* An op as a function: of all inputs but the reals that it holds fixed.  One
- * without reals to differentiate by gets one more argument, and a result in
- * front, which is its first result scaled by that. */
-typedef struct subject {
-    sample s;
-    int nfree, free[MAX_IN];
-    bool scaled;
-} subject;
-
-static nb_status subject_body(void *ctx, int nx, nb_tensor *const *x, int *ny,
-                              nb_tensor **y)
-{
-    const subject *f = ctx;
-    const sample *s = &f->s;
-    nb_tensor *in[MAX_IN];
-    (void)nx;
-    memcpy(in, s->in, sizeof in);
-    for (int i = 0; i < f->nfree; i++)
-        in[f->free[i]] = x[i];
-    *ny -= f->scaled;
-    nb_status status =
-        nb_op_call(s->op, s->nin, in, s->nval, s->val, ny, y + f->scaled);
-    *ny += f->scaled;
-    if (f->scaled && status == NB_OK)
-        y[0] = nb_mul(nb_cast(y[1], NB_F64), x[f->nfree]);
-    return status;
-}
-
-static bool subject_of(nb_op *op, subject *f, task *g)
-{
-    nb_tensor *y[MAX_ARGS];
-    *f = (subject){.scaled = true};
-    if (!sample_random(&f->s, op)) return false;
-    *g = (task){.fn = nb_func_new(subject_body, f), .nout = MAX_ARGS};
-    for (int i = 0; i < f->s.nin; i++) {
-        if (sample_smooth(&f->s, i)) f->scaled = false;
-        if (is_float(f->s.in[i]) && op->fixed >> i & 1) continue;
-        f->free[f->nfree++] = i;
-        g->x[g->nin++] = f->s.in[i];
-    }
-    if (f->scaled) g->x[g->nin++] = draw(0, NULL, 0.5, 2);
-    return nb_func_call(g->fn, g->nin, g->x, &g->nout, y) == NB_OK;
 }
 
 /* A function that a hessian can be taken of: of few elements in and out.  Its
@@ -353,8 +292,6 @@ static void print_exemptions(void)
         printf("exempt %s from", e->op);
         for (way w = VJP; w < ALL_WAYS; w++)
             if (e->ways & ON(w)) printf(" %s", way_name[w]);
-        for (way w = VJP; w < ALL_WAYS; w++)
-            if (e->with & ON(w)) printf(" with %s", way_name[w]);
         printf(": %s\n", e->why);
         expect(nb_op_find(e->op), "%s is an op", e->op);
     }
@@ -367,6 +304,7 @@ int main(int argc, char **argv)
     for (nb_op *op; (op = nb_op_at(n)); n++)
         if (!only || !strcmp(only, op->name)) try_op(op, n);
     print_exemptions();
+    nb_caches_clear();
     int64_t nodes = nb_stats_get().nodes_live;
     expect(nodes == 0, "%lld nodes are still alive", (long long)nodes);
     printf("%d ops, %d words, %d checks, %d exemptions\n", n, tried, checks,

@@ -218,8 +218,8 @@ static nb_func *by_hand(bool back)
 }
 FN(own_vjp, nb_square(nb_func_call1(by_hand(true), 2, x)))
 FN(own_jvp, nb_square(nb_func_call1(by_hand(false), 2, x)))
-FN(again,
-   nb_square(nb_func_call1(nb_checkpoint(nb_func_new(blend, NULL)), 2, x)))
+FN(again, nb_square(nb_func_call1(nb_checkpoint(nb_func_new(blend, NULL), NULL),
+                                  2, x)))
 
 /* Extends the word by each letter, checks it, and goes on. */
 static void extend(const task *g, const char *word, int letters)
@@ -1345,6 +1345,7 @@ int main(void)
         all[i]();
         nb_scope_close(0, NULL);
     }
+    nb_caches_clear();
     int64_t nodes = nb_stats_get().nodes_live;
     expect(nodes == 0 && all_closed(), "%lld nodes are still alive",
            (long long)nodes);

@@ -14,7 +14,10 @@ typedef struct nb_op nb_op;
 
 /* The catalogue: op number i, in the order of ops.def; NULL past the end. */
 NB_API nb_op *nb_op_at(int i);
-NB_API nb_op *nb_op_find(const char *name); /* NULL if there is none */
+
+/* The op of that name, of the catalogue or registered (nabla/custom.h); NULL if
+ * there is none. */
+NB_API nb_op *nb_op_find(const char *name);
 
 /* False for the few ops that only derivative rules call. */
 NB_API bool nb_op_is_public(const nb_op *op);
@@ -31,6 +34,26 @@ NB_API const char *nb_op_params(nb_op *op);
 
 /* Results of a call: 1 for a tensor, n for a fixed tuple, 0 for a list. */
 NB_API int nb_op_results(const nb_op *op);
+
+/* Element types of the inputs that are not index or mask... */
+typedef enum nb_in_types {
+    NB_IN_ANY,     /* as they are */
+    NB_IN_COMMON,  /* promoted to one dtype */
+    NB_IN_NUMBER,  /* the same, bool refused */
+    NB_IN_FLOAT,   /* the same, integers become the default float */
+    NB_IN_INTEGER, /* the same, floats refused, bool allowed */
+    NB_IN_BOOL,    /* cast to bool */
+    NB_IN_FIRST    /* cast to the dtype of input 0 */
+} nb_in_types;
+
+/* ... and of the result. */
+typedef enum nb_out_type {
+    NB_OUT_SAME, /* as the first of those inputs */
+    NB_OUT_BOOL,
+    NB_OUT_I64,
+    NB_OUT_SUM, /* bool and narrow integers become 64 bits wide */
+    NB_OUT_ATTR /* `infer` decides */
+} nb_out_type;
 
 /* What kind of argument number i is. */
 typedef enum nb_arg_kind {

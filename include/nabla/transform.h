@@ -35,8 +35,14 @@ typedef nb_status nb_body(void *ctx, int nx, nb_tensor *const *x, int *ny,
                           nb_tensor **y);
 
 /* ctx must outlive the function and, where derivatives call the body again
- * (checkpoint, custom rules), what is computed with it. */
+ * (custom rules), what is computed with it. */
 NB_API nb_func *nb_func_new(nb_body *body, void *ctx);
+
+/* A function that lets go of what it closes over, by release(ctx), when it goes
+ * itself; on failure at once. */
+NB_API nb_func *nb_func_owning(nb_body *body, void *ctx,
+                               void (*release)(void *ctx));
+
 NB_API nb_func *nb_func_keep(nb_func *f);
 NB_API void nb_func_drop(nb_func *f);
 
@@ -61,7 +67,8 @@ NB_API nb_func *nb_vjp(nb_func *f, int nx);
 
 /* All partial derivatives of the first result by one argument: a tensor of
  * shape result + argument.  jacrev walks back, jacfwd forward; both map over a
- * basis, in pieces that need about nb_jacobian_budget bytes. */
+ * basis: at once if the result and all that is needed on the way to it fit
+ * nb_jacobian_budget bytes (a GiB), else in pieces that do, computed at once. */
 NB_API nb_func *nb_jacrev(nb_func *f, int argument);
 NB_API nb_func *nb_jacfwd(nb_func *f, int argument);
 NB_API nb_func *nb_hessian(nb_func *f, int argument);
@@ -76,8 +83,24 @@ NB_API size_t nb_jacobian_budget(void);
 NB_API nb_func *nb_custom_vjp(nb_func *f, nb_func *fwd, nb_func *bwd);
 NB_API nb_func *nb_custom_jvp(nb_func *f, nb_func *rule);
 
-/* f, with nothing of its inside kept for the way back: it runs again then. */
-NB_API nb_func *nb_checkpoint(nb_func *f);
+/* f, with nothing of its inside kept for derivatives: it runs again then.  What
+ * it closes over is differentiated through.  options may be NULL. */
+typedef struct nb_checkpoint_options nb_checkpoint_options;
+NB_API nb_func *nb_checkpoint(nb_func *f, const nb_checkpoint_options *options);
+
+/* A policy says which values inside are kept after all; it is asked once, when
+ * f is called, about all that is computed and is not just a view. */
+typedef struct nb_op_info {
+    const char *name;       /* of the op that makes the value */
+    bool contraction;       /* a sum of products of its operands */
+    const nb_tensor *value; /* not to be kept or computed */
+} nb_op_info;
+struct nb_checkpoint_options {
+    bool (*save)(void *ctx, const nb_op_info *info); /* NULL: nothing */
+    void *ctx;                                       /* outlives the function */
+};
+NB_API bool nb_save_contractions(void *ctx, const nb_op_info *info);
+NB_API bool nb_save_everything(void *ctx, const nb_op_info *info);
 
 /* f mapped over an axis of its arguments.  Axes of arguments and results; the
  * last entry also stands for those beyond it.  An argument that is not mapped
@@ -112,6 +135,12 @@ NB_API nb_status nb_tape_close(nb_tape *t, int ny, nb_tensor *const *y);
 NB_API nb_status nb_tape_push(nb_tape *t, nb_tensor *const *u, nb_tensor **uy);
 NB_API nb_status nb_tape_pull(nb_tape *t, nb_tensor *const *ct, nb_tensor **cx);
 NB_API void nb_tape_drop(nb_tape *t);
+
+/* Blocks of a jacobian, each of shape result + argument: those of result k by
+ * every argument (back), or of every result by argument k; `rows` of the basis
+ * at a time, 0 for as many as the budget allows. */
+NB_API nb_status nb_tape_jacobian(nb_tape *t, bool back, int k, int64_t rows,
+                                  nb_tensor **blocks);
 
 /* A vmap by hand: open it, hide axes of arguments, call, close, show results.
  * Lanes close in the reverse order of opening; 0 on failure.  A result shown at

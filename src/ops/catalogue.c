@@ -2,6 +2,8 @@
  * table of all ops, and the generic calls on them. */
 #include "ops/ops.h"
 
+#include "ops/registry.h"
+
 #include <string.h>
 
 #define FUNCTION_UNARY(name)                                       \
@@ -81,14 +83,14 @@ nb_op *nb_op_find(const char *name)
 {
     for (int i = 0; name && i < NROWS; i++)
         if (!strcmp(rows[i].op->name, name)) return rows[i].op;
-    return NULL;
+    return name ? nb_registry_find(name) : NULL;
 }
 
 bool nb_op_is_public(const nb_op *op)
 {
     for (int i = 0; i < NROWS; i++)
         if (rows[i].op == op) return rows[i].form != RULE;
-    return false;
+    return nb_registry_has(op);
 }
 
 const char *nb_op_name(const nb_op *op)

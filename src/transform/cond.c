@@ -7,6 +7,7 @@
  * Inputs: the predicate, operands, what the first side closes over, what the
  * second does. */
 #include "transform/branch.h"
+#include "transform/forms.h"
 #include "transform/region.h"
 
 #include "ops/ops.h"
@@ -183,11 +184,33 @@ static bool pull(const nb_call *c, nb_tensor *const *ct, nb_tensor **cx)
     return ok;
 }
 
+/* What a text may get wrong: the types of both programs. */
+static bool check(nb_call *c)
+{
+    const nb_graph *yes = c->op->region[0], *no = c->op->region[1];
+    int64_t n = c->attr[OPERANDS], m = c->attr[CAPTURED];
+    bool ok = n >= 0 && m >= 0 && n < c->nin && m < c->nin - n &&
+              yes->nx == n + m && no->nx == c->nin - 1 - m &&
+              yes->ny == no->ny && c->op->nout == yes->ny &&
+              c->in[0]->dtype == NB_BOOL && c->in[0]->rank == 0;
+    for (int side = 0; ok && side < 2; side++) {
+        const nb_graph *g = c->op->region[side];
+        for (int i = 0; ok && i < g->nx; i++)
+            ok = nb_line_takes(&g->line[i], c->in[place(c, side, i)], 0);
+    }
+    for (int k = 0; ok && k < yes->ny; k++)
+        ok = nb_line_same(nb_region_result(yes, k), nb_region_result(no, k));
+    return ok || nb_fail(NB_EVALUE, "cond: the branches do not fit the inputs "
+                                    "or each other");
+}
+
 /* Recording */
 
-static nb_op form = {
+nb_op nb_form_cond = {
     .name = "cond",
     .params = "inputs:tensors, operands:int, captured:int",
+    .region_name = {"true", "false"},
+    .check = check,
     .result = result,
     .execute = execute,
     .push = push,
@@ -253,7 +276,8 @@ static bool record(const nb_branch *b, int *ny, nb_tensor **y)
         ok = nb_list_add(&in, b->x[i]);
     int64_t attr[NATTR] = {b->nx, r[0].ncaptured};
     nb_results results = {.room = ok ? r[0].graph->ny : 0, .out = y};
-    ok = ok && nb_region_apply(&form, &r[0], &r[1], &in, NATTR, attr, &results);
+    ok = ok && nb_region_apply(&nb_form_cond, &r[0], &r[1], &in, NATTR, attr,
+                               &results);
     *ny = results.n;
     nb_region_free(&r[0]);
     nb_region_free(&r[1]);
@@ -289,7 +313,9 @@ nb_status nb_branch_record(nb_branch b, int *ny, nb_tensor **y)
                      "%s: the predicate is a scalar, not of %lld elements",
                      b.who, (long long)nb_elements(b.pred));
     bool open = ok && nb_scope_open() == NB_OK;
-    ok = open && (b.pred = nb_cast(nb_reshape(b.pred, 0, NULL), NB_BOOL));
+    ok = open && (b.pred = nb_cast(nb_reshape(b.pred, 0, NULL), NB_BOOL)) &&
+         (b.yes = nb_func_inside(b.yes, b.who)) &&
+         (b.no = nb_func_inside(b.no, b.who));
     for (int i = 0; ok && i < b.nx; i++)
         ok = (x[i] = nb_strong(b.x[i], NULL));
     b.x = x;

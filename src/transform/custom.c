@@ -1,10 +1,9 @@
-/* custom.c - functions with derivatives of their own, and checkpoints.
+/* custom.c - functions with derivatives of their own.
  *
  * The function runs on arguments without history; its results y0 and the
  * arguments x become inputs of one op, which is y0 by value and knows how to
  * push and pull through x.  What y0 itself descends from, values that the
- * function closes over, is passed on by a checkpoint and ignored by custom
- * rules. */
+ * function closes over, is ignored. */
 #include "transform/region.h"
 
 #include "core/lanes.h"
@@ -12,13 +11,13 @@
 
 #include <string.h>
 
-typedef enum custom_kind { BY_VJP, BY_JVP, AGAIN } custom_kind;
+typedef enum custom_kind { BY_VJP, BY_JVP } custom_kind;
 
 typedef struct custom {
     nb_op op; /* first: a node points to it */
     custom_kind kind;
     int nx, ny;
-    nb_func *first, *second; /* fwd and bwd; the rule; the function */
+    nb_func *first, *second; /* fwd and bwd; the rule */
 } custom;
 
 static const custom *custom_of(const nb_call *c)
@@ -138,24 +137,6 @@ static bool transposed(const custom *u, linear_map *map, nb_tensor *const *x,
     return ok;
 }
 
-/* The function once more, on tape. */
-static bool again(const custom *u, nb_tensor *const *x, nb_tensor *const *du,
-                  nb_tensor *const *ct, nb_tensor **out)
-{
-    nb_tensor **fresh = nb_array(u->nx), **y = NULL;
-    nb_tape *tape = NULL;
-    int ny;
-    bool ok = fresh && (tape = nb_tape_open(u->nx, x, fresh)) &&
-              call(u->first, u->nx, fresh, 0, NULL, &ny, &y) &&
-              count(ny, u->ny, "checkpoint") &&
-              nb_tape_close(tape, ny, y) == NB_OK;
-    ok = ok && (ct ? nb_tape_pull(tape, ct, out)
-                   : nb_tape_push(tape, du, out)) == NB_OK;
-    nb_tape_drop(tape);
-    nb_free(fresh), nb_free(y);
-    return ok;
-}
-
 static nb_tensor **filled(int n, nb_tensor *const *u, nb_tensor *const *like)
 {
     nb_tensor **all = nb_array(n);
@@ -167,15 +148,12 @@ static nb_tensor **filled(int n, nb_tensor *const *u, nb_tensor *const *like)
 static bool push(const nb_call *c, nb_tensor *const *u, nb_tensor **uy)
 {
     const custom *r = custom_of(c);
-    nb_tensor *const *x = c->in + r->ny, *const *ux = u + r->ny;
-    nb_tensor **all = filled(r->nx, ux, x);
+    nb_tensor *const *x = c->in + r->ny;
+    nb_tensor **all = filled(r->nx, u + r->ny, x);
     bool ok = all;
-    if (ok && r->kind == AGAIN) ok = again(r, x, ux, NULL, uy);
     if (ok && r->kind == BY_JVP) ok = forward(r, x, all, uy);
     if (ok && r->kind == BY_VJP)
         ok = transposed(r, backward, x, r->ny, c->in, r->nx, all, uy);
-    for (int k = 0; ok && r->kind == AGAIN && k < r->ny; k++)
-        if (u[k]) ok = (uy[k] = uy[k] ? nb_add(uy[k], u[k]) : u[k]);
     nb_free(all);
     return ok;
 }
@@ -186,12 +164,9 @@ static bool pull(const nb_call *c, nb_tensor *const *ct, nb_tensor **cx)
     nb_tensor *const *x = c->in + r->ny;
     nb_tensor **all = filled(r->ny, ct, c->in);
     bool ok = all;
-    if (ok && r->kind == AGAIN) ok = again(r, x, NULL, ct, cx + r->ny);
     if (ok && r->kind == BY_VJP) ok = backward(r, x, all, cx + r->ny);
     if (ok && r->kind == BY_JVP)
         ok = transposed(r, forward, x, r->nx, x, r->ny, all, cx + r->ny);
-    for (int k = 0; ok && r->kind == AGAIN && k < r->ny; k++)
-        cx[k] = ct[k];
     nb_free(all);
     return ok;
 }
@@ -199,8 +174,7 @@ static bool pull(const nb_call *c, nb_tensor *const *ct, nb_tensor **cx)
 static nb_op *custom_new(custom_kind kind, int nx, int ny, nb_func *first,
                          nb_func *second)
 {
-    static const char *const names[] = {"custom_vjp", "custom_jvp",
-                                        "checkpoint"};
+    static const char *const names[] = {"custom_vjp", "custom_jvp"};
     custom *u = nb_alloc_zero(sizeof *u);
     if (!u) return NULL;
     u->op.name = names[kind];
@@ -210,6 +184,7 @@ static nb_op *custom_new(custom_kind kind, int nx, int ny, nb_func *first,
     u->op.execute = execute;
     u->op.push = push;
     u->op.pull = pull;
+    u->op.inlines = true;
     u->op.release = release;
     nb_op_without_params(&u->op);
     u->kind = kind;
@@ -281,7 +256,8 @@ static nb_func *made(custom_kind kind, nb_func *f, nb_func *first,
     if (!r) return NULL;
     *r = (rules){kind, nb_func_keep(f), nb_func_keep(first),
                  nb_func_keep(second)};
-    return nb_func_owning(rules_body, r, rules_free);
+    return nb_func_named(nb_func_owning(rules_body, r, rules_free),
+                         kind == BY_VJP ? "custom_vjp" : "custom_jvp");
 }
 
 nb_func *nb_custom_vjp(nb_func *f, nb_func *fwd, nb_func *bwd)
@@ -292,9 +268,4 @@ nb_func *nb_custom_vjp(nb_func *f, nb_func *fwd, nb_func *bwd)
 nb_func *nb_custom_jvp(nb_func *f, nb_func *rule)
 {
     return made(BY_JVP, f, rule, NULL);
-}
-
-nb_func *nb_checkpoint(nb_func *f)
-{
-    return made(AGAIN, f, f, NULL);
 }

@@ -105,12 +105,10 @@ static bool has_lane(const nb_tensor *x, int id)
     return false;
 }
 
-/* Broadcasting transposed.  g is a cotangent of y pulled back to x, still
- * spread along what alignment added: every lane of y that x does not have is
- * shown and summed (lanes that only the cotangent has pass through); leading
- * visible axes are summed, and axes that x has as ones. */
-static nb_tensor *unbroadcast(const nb_tensor *y, const nb_tensor *x,
-                              nb_tensor *g)
+/* Every lane of y that x does not have is shown and summed (lanes that only the
+ * cotangent has pass through); leading visible axes are summed, and axes that x
+ * has as ones. */
+nb_tensor *nb_unbroadcast(const nb_tensor *y, const nb_tensor *x, nb_tensor *g)
 {
     int64_t axes[NB_MAX_RANK], size[NB_MAX_RANK];
     int n = 0;
@@ -187,6 +185,6 @@ bool nb_pull(nb_tensor *y, int i, nb_tensor *const *ct, nb_tensor **cx)
     default: return nb_fail(NB_ERUNTIME, "%s: has no derivative", c.op->name);
     }
     /* what hide added is an axis again already */
-    *cx = c.op == &nb_op_hide ? g : unbroadcast(y, x, g);
+    *cx = c.op == &nb_op_hide ? g : nb_unbroadcast(y, x, g);
     return *cx;
 }

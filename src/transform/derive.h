@@ -16,6 +16,10 @@ bool nb_push(nb_tensor *y, nb_tensor *const *u, nb_tensor **uy);
  * a node with several results ct has one a result (NULL: zero). */
 bool nb_pull(nb_tensor *y, int i, nb_tensor *const *ct, nb_tensor **cx);
 
+/* Broadcasting transposed: g is a cotangent of y pulled back to x, still spread
+ * along what alignment added, lanes and visible axes; they are summed. */
+nb_tensor *nb_unbroadcast(const nb_tensor *y, const nb_tensor *x, nb_tensor *g);
+
 /* Walks between x and y, which must have been recorded from x while `bit` was
  * open, x carrying it (nb_walk_begin makes such x).  Results are NULL where
  * nothing flows. */
@@ -32,6 +36,10 @@ void nb_walk_end(uint64_t bit);
 /* A tape for rules: what was recorded has the lanes that it needs, and the lanes
  * of cotangents alone pass through. */
 nb_tape *nb_tape_open_inner(int nx, nb_tensor *const *x, nb_tensor **fresh);
+
+/* What a closed tape leads from and to; their number. */
+int nb_tape_inputs(const nb_tape *t, nb_tensor *const **x);
+int nb_tape_results(const nb_tape *t, nb_tensor *const **y);
 
 /* Calls `found` for every node between that carries the bit and requires grad,
  * with its cotangent. */

@@ -1,6 +1,7 @@
 /* func.c - functions as values. */
 #include "transform/func.h"
 
+#include "core/apply.h"
 #include "ops/ops.h"
 
 #include <string.h>
@@ -10,6 +11,7 @@ struct nb_func {
     nb_body *body;
     void *ctx;
     void (*release)(void *ctx); /* NULL: the ctx is the caller's */
+    const char *name;           /* of a transform, or NULL */
 };
 
 static void drop_func(void *f)
@@ -47,6 +49,11 @@ void nb_func_drop(nb_func *f)
     nb_free(f);
 }
 
+void *nb_func_ctx(const nb_func *f, nb_body *body)
+{
+    return f->body == body ? f->ctx : NULL;
+}
+
 static void made_free(void *ctx)
 {
     nb_made *m = ctx;
@@ -66,6 +73,24 @@ nb_func *nb_func_made(nb_func *f, nb_body *body, int n, const int *numbers)
     return nb_func_owning(body, m, made_free);
 }
 
+nb_func *nb_func_named(nb_func *f, const char *name)
+{
+    if (f) f->name = name;
+    return f;
+}
+
+static nb_status call_it(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                         nb_tensor **y)
+{
+    const nb_made *m = ctx;
+    return nb_func_call(m->of, nx, x, ny, y);
+}
+
+nb_func *nb_func_inside(nb_func *f, const char *name)
+{
+    return nb_func_named(nb_func_made(f, call_it, 0, NULL), name);
+}
+
 nb_tensor **nb_array(int n)
 {
     return nb_alloc_zero((size_t)(n + 1) * sizeof(nb_tensor *));
@@ -78,11 +103,25 @@ static bool complete(int n, nb_tensor *const *x)
     return true;
 }
 
+/* The first to tell knows where it was: the place is still that of the call. */
+static void tell(const nb_func *f)
+{
+    nb_site at = nb_site_now();
+    bool first = !*nb_error_notes();
+    if (!f->name && !at.file) return;
+    if (at.file && first) nb_error_note("at %s:%d", at.file, at.line);
+    if (f->name)
+        nb_error_note(first && !at.file ? "inside %s" : ", inside %s", f->name);
+}
+
 bool nb_run(nb_func *f, int nx, nb_tensor *const *x, int *ny, nb_tensor **y)
 {
     if (!f || !complete(nx, x) || nb_scope_open() != NB_OK) return false;
+    nb_site was = nb_site_now();
     bool ok = f->body(f->ctx, nx, x, ny, y) == NB_OK && complete(*ny, y);
     if (!ok) *ny = 0;
+    if (!ok) tell(f);
+    nb_site_back(was);
     nb_scope_close(*ny, y);
     return ok && complete(*ny, y);
 }

@@ -17,8 +17,15 @@ typedef struct nb_made {
 /* A transform of f with n numbers of its own; NULL if f is. */
 nb_func *nb_func_made(nb_func *f, nb_body *body, int n, const int *numbers);
 
-/* A function whose ctx goes with it, by `release`; on failure at once. */
-nb_func *nb_func_owning(nb_body *body, void *ctx, void (*release)(void *));
+/* f, which is called by that name in the notes of what fails in it.  The name
+ * lives on. */
+nb_func *nb_func_named(nb_func *f, const char *name);
+
+/* The same for a function of the caller's: another that calls it. */
+nb_func *nb_func_inside(nb_func *f, const char *name);
+
+/* The ctx of a function with that body, NULL of any other. */
+void *nb_func_ctx(const nb_func *f, nb_body *body);
 
 /* Arrays of tensors for a call. */
 nb_tensor **nb_array(int n);

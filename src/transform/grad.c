@@ -102,12 +102,13 @@ static nb_status value_and_grad_body(void *ctx, int nx, nb_tensor *const *x,
 
 nb_func *nb_grad(nb_func *f, int n, const int *arguments)
 {
-    return nb_func_made(f, grad_body, n, arguments);
+    return nb_func_named(nb_func_made(f, grad_body, n, arguments), "grad");
 }
 
 nb_func *nb_value_and_grad(nb_func *f, int n, const int *arguments)
 {
-    return nb_func_made(f, value_and_grad_body, n, arguments);
+    return nb_func_named(nb_func_made(f, value_and_grad_body, n, arguments),
+                         "value_and_grad");
 }
 
 static bool all_taped(taped *t, nb_func *f, int nx, nb_tensor *const *x)
@@ -145,7 +146,7 @@ static nb_status jvp_body(void *ctx, int nx, nb_tensor *const *x, int *ny,
 
 nb_func *nb_jvp(nb_func *f)
 {
-    return nb_func_made(f, jvp_body, 0, NULL);
+    return nb_func_named(nb_func_made(f, jvp_body, 0, NULL), "jvp");
 }
 
 static nb_status vjp_body(void *ctx, int nx, nb_tensor *const *x, int *ny,
@@ -172,5 +173,5 @@ static nb_status vjp_body(void *ctx, int nx, nb_tensor *const *x, int *ny,
 
 nb_func *nb_vjp(nb_func *f, int nx)
 {
-    return nb_func_made(f, vjp_body, 1, &nx);
+    return nb_func_named(nb_func_made(f, vjp_body, 1, &nx), "vjp");
 }

@@ -130,10 +130,16 @@ static nb_status choose(void *ctx, int nx, nb_tensor *const *x, int *ny,
     return nb_branch_record(b, ny, y);
 }
 
+/* An index that can be compared with the number of any branch. */
+static nb_tensor *wide(nb_tensor *index)
+{
+    return index->dtype == NB_U64 ? index : nb_cast(index, NB_I64);
+}
+
 nb_status nb_switch(nb_tensor *index, int n, nb_func *const *branch, int nx,
                     nb_tensor *const *x, int *ny, nb_tensor **y)
 {
-    range all = {index, branch, 0, n};
+    range all = {.branch = branch, .to = n};
     bool ok = index;
     for (int i = 0; ok && i < n; i++)
         ok = branch[i];
@@ -141,8 +147,13 @@ nb_status nb_switch(nb_tensor *index, int n, nb_func *const *branch, int nx,
     if (ok && !nb_dtype_is_integer((nb_dtype)index->dtype))
         ok = nb_fail(NB_ETYPE, "switch: the index is an integer, not %s",
                      nb_dtype_name((nb_dtype)index->dtype));
+    if (ok && nb_elements(index) != 1)
+        ok = nb_fail(NB_EVALUE,
+                     "switch: the index is a scalar, not of %lld elements",
+                     (long long)nb_elements(index));
     bool open = ok && nb_scope_open() == NB_OK;
-    ok = open && choose(&all, nx, x, ny, y) == NB_OK;
+    ok = open && (all.index = wide(index)) &&
+         choose(&all, nx, x, ny, y) == NB_OK;
     if (!ok) *ny = 0;
     if (open) nb_scope_close(*ny, y);
     return NB_STATUS(ok);

@@ -1,6 +1,9 @@
 /* passes.c - a loop of several passes: recording and running it. */
 #include "transform/passes.h"
 
+#include "transform/forms.h"
+
+#include "core/debug.h"
 #include "core/lanes.h"
 #include "ops/ops.h"
 
@@ -218,11 +221,51 @@ static bool execute(const nb_call *c, char *const *to)
     return ok;
 }
 
+/* What a text may get wrong: the lists of numbers, then types.  Results of the
+ * program: states, the test, what is kept. */
+static bool fits(const nb_call *c, const nb_graph *g, const nb_passes *p)
+{
+    int n = p->states;
+    const nb_line *test = g->ny > n ? nb_region_result(g, n) : NULL;
+    bool ok = test && test->dtype == NB_BOOL && test->shape.rank == 0 &&
+              n <= c->nin && g->nx == c->nin + p->kept &&
+              g->ny == n + 1 + p->kept && c->op->nout == n;
+    for (int i = 0; ok && i < c->nin; i++)
+        ok = nb_line_takes(&g->line[i < n ? i : i + p->kept], c->in[i], 0);
+    for (int k = 0; ok && k < n; k++)
+        ok = nb_line_same(&g->line[k], nb_region_result(g, k));
+    for (int k = 0; ok && k < p->kept; k++)
+        ok = nb_line_same(&g->line[n + k], nb_region_result(g, n + 1 + k));
+    return ok;
+}
+
+static bool check(nb_call *c)
+{
+    int n, m;
+    const int64_t *states = nb_arg_list(c, 0, &n);
+    const int64_t *kept = nb_arg_list(c, 1, &m);
+    int64_t room = c->op->region[0]->nx;
+    bool ok = n == m && n >= 1 && n <= NB_MAX_PASSES;
+    for (int i = 0; ok && i < n; i++) {
+        ok = states[i] >= 0 && states[i] <= room && kept[i] >= 0 &&
+             kept[i] <= room - states[i];
+        if (ok) room -= states[i] + kept[i];
+    }
+    if (ok) {
+        nb_passes p = nb_passes_of(c);
+        ok = fits(c, c->op->region[0], &p);
+    }
+    return ok || nb_fail(NB_EVALUE, "while_loop: the program does not fit the "
+                                    "inputs: states, a test, what is kept");
+}
+
 /* Recording */
 
-static nb_op form = {
+nb_op nb_form_while = {
     .name = "while_loop",
     .params = "inputs:tensors, states:ints, kept:ints",
+    .region_name = {"body"},
+    .check = check,
     .result = result,
     .execute = execute,
     .push = nb_passes_push,
@@ -239,6 +282,30 @@ typedef struct turns {
     int64_t *kept; /* how many, by pass */
 } turns;
 
+/* f(x), its results after its own effects and no others: test and bodies run
+ * apart.  The first results are states. */
+static bool run_tied(nb_func *f, int states, const nb_list *x, int *ny,
+                     nb_tensor **y)
+{
+    nb_effects effects;
+    nb_effects_open(&effects);
+    bool ok = nb_run(f, x->n, x->at, ny, y);
+    for (int k = 0; ok && effects.n && k < *ny; k++)
+        ok = (y[k] = nb_strong(y[k], k < states ? x->at[k] : NULL)) &&
+             (y[k] = nb_effects_tie(y[k]));
+    nb_effects_close(&effects);
+    return ok;
+}
+
+static nb_tensor *test_tied(nb_func *f, int nx, nb_tensor *const *x)
+{
+    nb_effects effects;
+    nb_effects_open(&effects);
+    nb_tensor *y = nb_effects_tie(nb_func_call1(f, nx, x));
+    nb_effects_close(&effects);
+    return y;
+}
+
 /* One pass, whose states begin at `state` of nx: they go to y, what it keeps is
  * added to the results. */
 static bool one_pass(const turns *t, int pass, int state, int nx, nb_tensor **y,
@@ -252,7 +319,7 @@ static bool one_pass(const turns *t, int pass, int state, int nx, nb_tensor **y,
         ok = nb_list_add(&in, t->x->at[state + k]);
     for (int k = nx; ok && k < t->x->n; k++)
         ok = nb_list_add(&in, t->x->at[k]);
-    ok = ok && nb_run(t->pass[pass].body, in.n, in.at, &n, out);
+    ok = ok && run_tied(t->pass[pass].body, states, &in, &n, out);
     if (ok && n < states)
         ok = nb_fail(NB_EVALUE, "while: %d states, the body returns %d", states,
                      n);
@@ -277,7 +344,7 @@ static nb_status program(void *ctx, int nx, nb_tensor *const *x, int *ny,
 {
     const turns *t = ctx;
     nb_results kept = {.room = *ny - nx - 1, .out = y + nx + 1};
-    bool ok = (y[nx] = nb_func_call1(t->test, t->pass[0].init.n, x));
+    bool ok = (y[nx] = test_tied(t->test, t->pass[0].init.n, x));
     for (int p = 0, state = 0; ok && p < t->n; p++) {
         ok = one_pass(t, p, state, nx, y, &kept);
         state += t->pass[p].init.n;
@@ -298,8 +365,8 @@ static bool record(turns *t, const nb_list *init, int64_t *attr, nb_results *r)
         nb_shape s = nb_tensor_shape(x.at[k]);
         ok = nb_list_add(&in, nb_spread_over(init->at[k], &s));
     }
-    ok =
-        ok && nb_region_apply(&form, &region, NULL, &in, 2 * t->n + 2, attr, r);
+    ok = ok && nb_region_apply(&nb_form_while, &region, NULL, &in, 2 * t->n + 2,
+                               attr, r);
     nb_region_free(&region);
     for (int i = 0; i < made.n; i++)
         nb_drop(made.at[i]);

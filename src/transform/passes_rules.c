@@ -223,6 +223,8 @@ static nb_status again_pass(void *ctx, int nx, nb_tensor *const *x, int *ny,
     for (int k = 0; ok && k < n; k++)
         in[a->p.pass[o->pass].state + k] = x[k];
     if (ok) take_kept(a, o->pass, x + n, in + a->p.states, NULL);
+    if (ok && 2 * n + m > *ny)
+        ok = nb_fail(NB_EVALUE, "while: more than %d values to keep", *ny);
     ok = ok && nb_graph_run(a->g, a->g->nx, in, out) == NB_OK;
     for (int k = 0; ok && k < n + m; k++)
         y[k] = out[which[k]];

@@ -2,6 +2,7 @@
  * derivatives of one run of it. */
 #include "transform/region.h"
 
+#include "core/debug.h"
 #include "core/lanes.h"
 #include "ops/ops.h"
 #include "transform/derive.h"
@@ -51,6 +52,8 @@ typedef struct search {
     int depth, room, captured_room;
     uint64_t since;
     bool *seen; /* of nodes since, by serial */
+    const nb_saving *saving;
+    nb_list saved;
 } search;
 
 static bool capture(search *s, nb_tensor *x)
@@ -77,7 +80,8 @@ static bool look(search *s, nb_tensor *x)
         return false;
     s->seen[x->serial - s->since] = true;
     s->stack[s->depth++] = x;
-    return true;
+    bool save = s->saving && s->saving->asked(s->saving->ctx, x);
+    return !save || nb_list_add(&s->saved, x);
 }
 
 static bool find_captured(search *s, int ny, nb_tensor *const *y)
@@ -139,38 +143,67 @@ static bool add_witness(search *s, int ny, nb_tensor *const *y)
 
 /* f(x) with results that are no bare numbers, the first nc in the dtype of the
  * carries that they become; *since is the serial of the first node that it
- * could have made. */
+ * could have made.  They come after the effects of f; of an f without results
+ * the last effect is in y[0], though *ny is 0. */
 static bool call(nb_func *f, int nc, const nb_list *x, int *ny, nb_tensor **y,
                  uint64_t *since)
 {
     nb_shape none = {0};
     nb_tensor *first = nb_stand_in(NB_BOOL, &none);
+    nb_effects effects;
+    nb_effects_open(&effects);
     bool ok = first && nb_run(f, x->n, x->at, ny, y);
     *since = first ? first->serial : 0;
     for (int k = 0; ok && k < *ny; k++)
-        ok = (y[k] = nb_strong(y[k], k < nc ? x->at[k] : NULL));
+        ok = (y[k] = nb_strong(y[k], k < nc ? x->at[k] : NULL)) &&
+             (y[k] = nb_effects_tie(y[k]));
+    if (!*ny) y[0] = effects.n ? nb_give(nb_keep(effects.pending[0])) : NULL;
+    nb_effects_close(&effects);
     return ok;
 }
 
-static bool finish(nb_region *r, const nb_list *x, int ny, nb_tensor *const *y,
-                   uint64_t since)
+/* Results, then what is saved. */
+static nb_tensor **all_results(const search *s, int ny, nb_tensor *const *y)
 {
-    search s = {.r = r, .x = x, .since = since};
-    bool ok = find_captured(&s, ny, y) && graph_of(r, x, ny, y) &&
-              add_witness(&s, ny, y);
+    nb_tensor **all = nb_array(ny + s->saved.n);
+    for (int k = 0; all && k < ny + s->saved.n; k++)
+        all[k] = k < ny ? y[k] : s->saved.at[k - ny];
+    return all;
+}
+
+static bool finish(nb_region *r, const nb_list *x, int ny, nb_tensor *const *y,
+                   uint64_t since, const nb_saving *saving)
+{
+    search s = {.r = r, .x = x, .since = since, .saving = saving};
+    nb_tensor **all = NULL;
+    bool ok = find_captured(&s, ny, y) && (all = all_results(&s, ny, y));
+    ny += s.saved.n;
+    ok = ok && graph_of(r, x, ny, all) && add_witness(&s, ny, all);
+    nb_list_free(&s.saved);
+    nb_free(all);
     if (!ok) nb_region_free(r);
+    return ok;
+}
+
+bool nb_region_record_saving(nb_region *r, nb_func *f, nb_list *x,
+                             const nb_saving *saving, int *ny)
+{
+    nb_tensor **y = nb_array(NB_MAX_RESULTS);
+    uint64_t since;
+    *ny = NB_MAX_RESULTS;
+    *r = (nb_region){0};
+    bool ok = y && call(f, 0, x, ny, y, &since);
+    bool effect = ok && !*ny && y[0] && !saving;
+    ok = ok && finish(r, x, *ny + effect, y, since, saving);
+    if (ok && effect) r->graph->ny = 0; /* a line that nobody needs */
+    nb_free(y);
     return ok;
 }
 
 bool nb_region_record(nb_region *r, nb_func *f, nb_list *x)
 {
-    int ny = NB_MAX_RESULTS;
-    nb_tensor **y = nb_array(ny);
-    uint64_t since;
-    *r = (nb_region){0};
-    bool ok = y && call(f, 0, x, &ny, y, &since) && finish(r, x, ny, y, since);
-    nb_free(y);
-    return ok;
+    int ny;
+    return nb_region_record_saving(r, f, x, NULL, &ny);
 }
 
 /* Loops */
@@ -193,7 +226,7 @@ bool nb_carry_check(const char *who, int k, const nb_tensor *was,
 static bool try_loop(nb_region *r, const char *who, nb_func *f, int nc,
                      nb_shape *shape, nb_list *x, bool *again)
 {
-    int ny = NB_MAX_RESULTS;
+    int ny = NB_MAX_RESULTS + 4 * nc; /* derivatives add to each carry */
     nb_tensor **y = nb_array(ny);
     uint64_t since;
     bool ok = y;
@@ -209,7 +242,7 @@ static bool try_loop(nb_region *r, const char *who, nb_func *f, int nc,
         ok = nb_carry_check(who, k, x->at[k], y[k]);
         *again = nb_lanes_widen(&shape[k], &out) || *again;
     }
-    ok = ok && (*again || finish(r, x, ny, y, since));
+    ok = ok && (*again || finish(r, x, ny, y, since, NULL));
     nb_free(y);
     return ok;
 }
@@ -247,44 +280,29 @@ void nb_op_without_params(nb_op *op)
     op->uses = 1;
 }
 
-static void release(nb_op *op)
+/* An effect happens now, or when what is being recorded runs. */
+static bool happen(nb_tensor *y)
 {
-    nb_graph_free(op->region[0]);
-    nb_graph_free(op->region[1]);
-    nb_free(op);
-}
-
-static nb_op *op_new(nb_op *form, int nout)
-{
-    nb_op *op = nb_op_ready(form) ? nb_alloc_zero(sizeof *op) : NULL;
-    if (!op) return NULL;
-    nb_op_without_params(op);
-    op->name = form->name;
-    op->params = form->params;
-    op->parsed = form->parsed;
-    op->kind = NB_RULE;
-    op->nout = nout;
-    op->result = form->result;
-    op->execute = form->execute;
-    op->push = form->push;
-    op->pull = form->pull;
-    op->release = release;
-    return op;
+    return nb_effects_pending() ? nb_effects_are(y) : nb_realize_now(1, &y);
 }
 
 bool nb_region_apply(nb_op *form, nb_region *r, nb_region *other, nb_list *in,
                      int nattr, const int64_t *attr, nb_results *results)
 {
     nb_region *all[] = {r, other};
-    nb_op *op = op_new(form, results->room);
+    nb_op *op = nb_op_holding(form, results->room);
     bool ok = op;
     for (int k = 0; ok && k < 2 && all[k]; k++) {
         for (int i = 0; ok && i < all[k]->ncaptured; i++)
             ok = nb_list_add(in, all[k]->captured[i]);
         op->region[k] = all[k]->graph;
+        op->effect = op->effect || nb_graph_has_effect(op->region[k]);
         all[k]->graph = NULL;
     }
+    bool effect = ok && op->effect && in->n && !nb_direction();
+    if (effect) ok = (in->at[0] = nb_effects_tie(in->at[0]));
     ok = ok && nb_record_many(op, in->n, in->at, nattr, attr, results);
+    if (ok && effect && results->n) ok = happen(results->out[0]);
     nb_op_leave(op);
     return ok;
 }
@@ -483,10 +501,10 @@ bool nb_region_push(const nb_graph *g, nb_tensor *const *in,
 }
 
 /* A result that lacks some of its lanes is the same in all of them: spread, so
- * that walking back sums over them. */
-bool nb_region_pull(const nb_graph *g, nb_tensor *const *in, const bool *on,
-                    int n, const int *which, const nb_shape *lanes,
-                    nb_tensor *const *ct, nb_tensor **cx)
+ * that walking back sums over them.  all: every result, or NULL. */
+static bool pull(const nb_graph *g, nb_tensor *const *in, const bool *on, int n,
+                 const int *which, const nb_shape *lanes, nb_tensor *const *ct,
+                 nb_tensor **all, nb_tensor **cx)
 {
     taped t = {0};
     nb_tensor **some = nb_array(g->nx);
@@ -497,7 +515,23 @@ bool nb_region_pull(const nb_graph *g, nb_tensor *const *in, const bool *on,
          nb_tape_pull(t.tape, ct, some) == NB_OK;
     for (int i = 0, k = 0; ok && i < g->nx; i++)
         cx[i] = on[i] ? some[k++] : NULL;
+    for (int k = 0; ok && all && k < g->ny; k++)
+        all[k] = t.all[k];
     taped_free(&t);
     nb_free(some);
     return ok;
+}
+
+bool nb_region_pull(const nb_graph *g, nb_tensor *const *in, const bool *on,
+                    int n, const int *which, const nb_shape *lanes,
+                    nb_tensor *const *ct, nb_tensor **cx)
+{
+    return pull(g, in, on, n, which, lanes, ct, NULL, cx);
+}
+
+bool nb_region_pull_all(const nb_graph *g, nb_tensor *const *in, const bool *on,
+                        const nb_shape *lanes, nb_tensor *const *ct,
+                        nb_tensor **y, nb_tensor **cx)
+{
+    return pull(g, in, on, g->ny, NULL, lanes, ct, y, cx);
 }

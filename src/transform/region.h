@@ -31,9 +31,19 @@ void nb_region_free(nb_region *r);
 /* A node of that type without a value. */
 nb_tensor *nb_stand_in(nb_dtype dtype, const nb_shape *shape);
 
-/* Records f on stand-ins; everything older than the call is captured.  The
- * inputs are x as f leaves it: f may add stand-ins if it knows the list. */
+/* Records f on stand-ins, or on aliases where it may ask for values; everything
+ * older than the call is captured.  The inputs are x as f leaves it: f may add
+ * nodes if it knows the list, and what leads to them is left out. */
 bool nb_region_record(nb_region *r, nb_func *f, nb_list *x);
+
+/* The same, with values inside as further results: those of which `asked` says
+ * so.  *ny is how many f has itself. */
+typedef struct nb_saving {
+    bool (*asked)(void *ctx, nb_tensor *node);
+    void *ctx;
+} nb_saving;
+bool nb_region_record_saving(nb_region *r, nb_func *f, nb_list *x,
+                             const nb_saving *saving, int *ny);
 
 /* The same for the body of a loop: nc carries stand before those that x has, in
  * as many lanes as they end up with.  who begins messages: "scan: carry". */
@@ -107,6 +117,11 @@ bool nb_region_pull(const nb_graph *g, nb_tensor *const *in, const bool *on,
                     int n, const int *which, const nb_shape *lanes,
                     nb_tensor *const *ct, nb_tensor **cx);
 
+/* The same from all results, which come out too: the nodes of this run. */
+bool nb_region_pull_all(const nb_graph *g, nb_tensor *const *in, const bool *on,
+                        const nb_shape *lanes, nb_tensor *const *ct,
+                        nb_tensor **y, nb_tensor **cx);
+
 /* Running */
 
 /* Runs a graph on realised inputs, results realised and lent. */
@@ -134,5 +149,9 @@ nb_tensor *nb_settled(nb_tensor *x, const nb_shape *s);
  * where x goes. */
 bool nb_copy_into(char *to, const nb_shape *shape, nb_tensor *x);
 void nb_copy_step(char *to, const nb_shape *shape, nb_tensor *x, int64_t t);
+
+/* The same with steps, in elements, for each lane and visible axis. */
+void nb_copy_steps(char *to, const int64_t *step, const nb_shape *shape,
+                   nb_tensor *x);
 
 #endif

@@ -1,6 +1,7 @@
 /* replay.c - running a recorded program: once, or many times.
  *
- * Many times: nodes that depend on the stand-ins are templates, made anew on
+ * Many times: after a while a program is made of it (core/tensor.h).  Until then
+ * nodes that depend on the stand-ins are templates, made anew on
  * every run as they are, without asking their ops for shapes; all others are
  * inputs of templates, and realised by the first run that needs them. */
 #include "transform/region.h"
@@ -9,10 +10,22 @@
 
 #include <string.h>
 
+/* Closes the scope around what was recorded, before that is computed: then data
+ * goes with the last node that needs it. */
+static bool alone(bool ok, int ny, nb_tensor **y)
+{
+    nb_scope_close(ok ? ny : 0, y);
+    for (int k = 0; ok && k < ny; k++)
+        ok = y[k];
+    return ok;
+}
+
 bool nb_region_run(const nb_graph *g, int nx, nb_tensor *const *x,
                    nb_tensor **y)
 {
-    return nb_graph_run(g, nx, x, y) == NB_OK && nb_realize_now(g->ny, y);
+    if (nb_scope_open() != NB_OK) return false;
+    bool ok = nb_graph_run(g, nx, x, y) == NB_OK;
+    return alone(ok, g->ny, y) && nb_realize_now(g->ny, y);
 }
 
 struct nb_replay {
@@ -24,6 +37,11 @@ struct nb_replay {
     nb_tensor **fixed; /* kept */
     nb_tensor **value; /* of a run: inputs, then nodes */
     nb_tensor **in;    /* room for the inputs of one node */
+    int64_t runs;
+    nb_program *program;    /* or NULL; */
+    int nprogram;           /* its inputs: */
+    int *program_from;      /* stand-ins, by number, or -1 for */
+    nb_tensor **program_in; /* nodes that are fixed; room for a run's */
 };
 
 void nb_replay_free(nb_replay *p)
@@ -35,6 +53,8 @@ void nb_replay_free(nb_replay *p)
         nb_drop(p->fixed[k]);
     nb_free(p->node), nb_free(p->shape), nb_free(p->from);
     nb_free(p->result), nb_free(p->fixed), nb_free(p->value), nb_free(p->in);
+    nb_programs_run.drop(p->program);
+    nb_free(p->program_from), nb_free(p->program_in);
     nb_free(p);
 }
 
@@ -98,7 +118,7 @@ static int number_nodes(span *s, int nx)
     int n = 0;
     for (uint64_t k = 0; k < s->n; k++) {
         nb_tensor *node = s->node[k];
-        bool depends = false;
+        bool depends = node && node->op->effect;
         for (int i = 0; node && i < node->nin; i++)
             depends = depends || number_of(s, nb_tensor_in(node)[i]) >= 0;
         if (!depends) {
@@ -173,7 +193,7 @@ static nb_tensor *copy_of(nb_tensor *t, const nb_shape *shape,
     return x;
 }
 
-bool nb_replay_run(nb_replay *p, nb_tensor *const *x, nb_tensor **y)
+static bool record_again(nb_replay *p, nb_tensor *const *x, nb_tensor **y)
 {
     const int *from = p->from;
     for (int i = 0; i < p->nx; i++)
@@ -187,7 +207,80 @@ bool nb_replay_run(nb_replay *p, nb_tensor *const *x, nb_tensor **y)
     }
     for (int k = 0; k < p->ny; k++)
         y[k] = p->result[k] < 0 ? p->fixed[k] : p->value[p->result[k]];
-    return nb_realize_now(p->ny, y);
+    return true;
+}
+
+/* Adds an input of the program to be, once. */
+static bool add_input(nb_replay *p, int from, nb_tensor *x, int *room)
+{
+    for (int i = 0; i < p->nprogram; i++)
+        if (p->program_in[i] == x) return true;
+    int n = p->nprogram + 1, same = *room;
+    if (!nb_grow(&p->program_in, &same, n, sizeof *p->program_in) ||
+        !nb_grow(&p->program_from, room, n, sizeof *p->program_from))
+        return false;
+    p->program_in[p->nprogram] = x;
+    p->program_from[p->nprogram++] = from;
+    return true;
+}
+
+static bool find_inputs(nb_replay *p)
+{
+    const int *from = p->from;
+    int room = 0;
+    for (int k = 0; k < p->n; k++)
+        for (int i = 0; i < p->node[k]->nin; i++, from++) {
+            nb_tensor *x = nb_tensor_in(p->node[k])[i];
+            if (*from >= p->nx) continue;
+            if (*from < 0 && !nb_realize_now(1, &x)) return false;
+            if (!add_input(p, *from, x, &room)) return false;
+        }
+    return true;
+}
+
+/* Results that are nodes, in their order. */
+static int node_results(const nb_replay *p, nb_tensor **y)
+{
+    int n = 0;
+    for (int k = 0; k < p->ny; k++)
+        if (p->result[k] >= p->nx) y[n++] = p->node[p->result[k] - p->nx];
+    return n;
+}
+
+static bool make_program(nb_replay *p)
+{
+    nb_tensor **y = nb_array(p->ny);
+    bool ok = y && find_inputs(p);
+    int n = ok ? node_results(p, y) : 0;
+    if (ok && n)
+        p->program = nb_programs_run.make(p->nprogram, p->program_in, n, y);
+    nb_free(y);
+    return ok;
+}
+
+static bool run_program(nb_replay *p, nb_tensor *const *x, nb_tensor **y)
+{
+    for (int i = 0; i < p->nprogram; i++)
+        if (p->program_from[i] >= 0) p->program_in[i] = x[p->program_from[i]];
+    if (!nb_programs_run.run(p->program, p->program_in, p->value)) return false;
+    for (int k = 0, n = 0; k < p->ny; k++)
+        y[k] = p->result[k] < 0       ? p->fixed[k]
+               : p->result[k] < p->nx ? x[p->result[k]]
+                                      : p->value[n++];
+    return true;
+}
+
+/* Making a program takes as long as recording some thousand nodes. */
+enum { MANY_NODES = 4000 };
+
+bool nb_replay_run(nb_replay *p, nb_tensor *const *x, nb_tensor **y)
+{
+    bool many = p->runs <= MANY_NODES && (p->runs += p->n) > MANY_NODES;
+    if (many && !make_program(p)) return false;
+    if (p->program) return run_program(p, x, y) && nb_realize_now(p->ny, y);
+    if (nb_scope_open() != NB_OK) return false;
+    bool ok = record_again(p, x, y);
+    return alone(ok, p->ny, y) && nb_realize_now(p->ny, y);
 }
 
 /* Data */
@@ -234,6 +327,14 @@ static int steps_of(const nb_tensor *x, const nb_shape *s, int64_t *size,
         step[s->nlanes + d] = stride[x->nlanes + d];
     }
     return s->nlanes + x->rank;
+}
+
+void nb_copy_steps(char *to, const int64_t *to_step, const nb_shape *s,
+                   nb_tensor *x)
+{
+    int64_t size[NB_MAX_DIMS], step[NB_MAX_DIMS];
+    int n = steps_of(x, s, size, step);
+    copy_dims(to, to_step, x, step, n, size);
 }
 
 bool nb_copy_into(char *to, const nb_shape *s, nb_tensor *x)

@@ -7,6 +7,7 @@
  *
  * Inputs of the op and of its program: carries, xs (of the program: one step of
  * each), what the body closes over.  Results: carries, ys. */
+#include "transform/forms.h"
 #include "transform/region.h"
 
 #include "core/lanes.h"
@@ -380,13 +381,44 @@ static bool pull(const nb_call *c, nb_tensor *const *ct, nb_tensor **cx)
     return ok;
 }
 
+/* What a text may get wrong: the program's types against those of the op. */
+static bool check(nb_call *c)
+{
+    const nb_graph *g = body_of(c);
+    int64_t nc = c->attr[CARRIES], nx = c->attr[XS], length = c->attr[LENGTH];
+    bool ok = nc >= 0 && nx >= 0 && length >= 0 && nc <= c->nin &&
+              nx <= c->nin - nc && g->nx == c->nin && g->ny >= nc &&
+              c->op->nout == g->ny;
+    for (int i = 0; ok && i < c->nin; i++) {
+        bool sliced = i >= nc && i < nc + nx;
+        ok = nb_line_takes(&g->line[i], c->in[i], sliced) &&
+             (!sliced || nb_size(c->in[i], 0) == length);
+    }
+    for (int k = 0; ok && k < nc; k++)
+        ok = nb_line_same(&g->line[k], nb_region_result(g, k));
+    return ok || nb_fail(NB_EVALUE, "scan: the body does not fit the inputs: "
+                                    "carries, one step of each xs, the rest");
+}
+
+static bool repeats(const nb_call *c, nb_turns *r)
+{
+    *r = (nb_turns){.carries = (int)c->attr[CARRIES],
+                    .xs = (int)c->attr[XS],
+                    .length = c->attr[LENGTH],
+                    .reverse = c->attr[REVERSE]};
+    return true;
+}
+
 /* Recording */
 
-static nb_op form = {
+nb_op nb_form_scan = {
     .name = "scan",
     .params = "inputs:tensors, carries:int, xs:int, length:int, reverse:bool",
+    .region_name = {"body"},
+    .check = check,
     .result = result,
     .execute = execute,
+    .repeats = repeats,
     .push = push,
     .pull = pull,
 };
@@ -429,7 +461,8 @@ static bool record(nb_func *body, int nc, nb_tensor *const *init, int nx,
         ok = nb_fail(NB_EVALUE, "scan: %d results, room for %d", r.graph->ny,
                      *ny);
     nb_results results = {.room = ok ? r.graph->ny : 0, .out = y};
-    ok = ok && nb_region_apply(&form, &r, NULL, &in, NATTR, attr, &results);
+    ok = ok &&
+         nb_region_apply(&nb_form_scan, &r, NULL, &in, NATTR, attr, &results);
     *ny = results.n;
     nb_region_free(&r);
     nb_list_free(&x), nb_list_free(&in);
@@ -444,7 +477,7 @@ nb_status nb_scan(nb_func *body, int ninit, nb_tensor *const *init, int nxs,
     bool ok = carry && body && check_xs(nxs, xs, &length);
     bool open = ok && nb_scope_open() == NB_OK;
     int64_t attr[NATTR] = {ninit, nxs, length, reverse};
-    ok = open;
+    ok = open && (body = nb_func_inside(body, "scan"));
     for (int k = 0; ok && k < ninit; k++)
         ok = (carry[k] = nb_strong(init[k], NULL));
     ok = ok && record(body, ninit, carry, nxs, xs, attr, ny, y);

@@ -118,7 +118,7 @@ nb_func *nb_vmap(nb_func *f, const nb_vmap_options *o)
         number[AXES + i] = o->in_axes[i];
     for (int i = 0; i < o->nout; i++)
         number[AXES + o->nin + i] = o->out_axes[i];
-    nb_func *g = nb_func_made(f, vmap_body, n, number);
+    nb_func *g = nb_func_named(nb_func_made(f, vmap_body, n, number), "vmap");
     nb_free(number);
     return g;
 }

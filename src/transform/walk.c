@@ -7,6 +7,7 @@
  * loop. */
 #include "transform/derive.h"
 
+#include "core/debug.h"
 #include "core/lanes.h"
 #include "nabla/nabla.h"
 
@@ -170,7 +171,7 @@ static nb_tensor *part_of(const nb_tensor *x)
 
 /* Results of one node.  A node with several is pushed as a whole if its op can,
  * by each of its parts otherwise. */
-static bool push_node(walk *w, slot *s)
+static bool push_through(walk *w, slot *s)
 {
     nb_tensor *node = s->node, *all = part_of(node), *few[8], **u = few;
     bool whole = node->flags & NB_MULTI, any = false, ok = true;
@@ -190,9 +191,18 @@ static bool push_node(walk *w, slot *s)
     }
     nb_call c = nb_call_of(node);
     if (any)
-        ok = whole ? node->op->push(&c, u, s->value)
-                   : nb_push(node, u, &s->value[0]);
+        ok = !all && node->op->push ? node->op->push(&c, u, s->value)
+                                    : nb_push(node, u, &s->value[0]);
     if (u != few) nb_free(u);
+    return ok;
+}
+
+/* What a rule records is from where the op was called. */
+static bool push_node(walk *w, slot *s)
+{
+    nb_site was = nb_site_of(s->node);
+    bool ok = push_through(w, s);
+    nb_site_back(was);
     return ok;
 }
 
@@ -219,8 +229,10 @@ static bool push(walk *w, int nx, nb_tensor *const *x, nb_tensor *const *u,
     bool ok = start(w);
     for (int i = 0; ok && i < nx; i++)
         ok = fit("jvp: a tangent", u[i], x[i], &find(w, x[i])->value[0]);
+    unsigned was = nb_direction_set(NB_TANGENT);
     for (int k = 0; ok && k < w->n; k++)
         if (!is_input(w->slot[k].node, nx, x)) ok = push_node(w, &w->slot[k]);
+    nb_direction_set(was);
     for (int i = 0; ok && i < ny; i++) {
         slot *s = find(w, y[i]);
         uy[i] = s ? s->value[0] : NULL;
@@ -260,7 +272,7 @@ static bool pull_whole(walk *w, slot *s)
     return ok;
 }
 
-static bool pull_node(walk *w, slot *s)
+static bool pull_through(walk *w, slot *s)
 {
     nb_tensor *node = s->node, *all = part_of(node);
     bool any = false;
@@ -282,6 +294,14 @@ static bool pull_node(walk *w, slot *s)
     return true;
 }
 
+static bool pull_node(walk *w, slot *s)
+{
+    nb_site was = nb_site_of(s->node);
+    bool ok = pull_through(w, s);
+    nb_site_back(was);
+    return ok;
+}
+
 static bool pull(walk *w, int nx, nb_tensor *const *x, int ny,
                  nb_tensor *const *y, nb_tensor *const *ct, nb_tensor **cx)
 {
@@ -292,8 +312,10 @@ static bool pull(walk *w, int nx, nb_tensor *const *x, int ny,
         ok = fit("vjp: a cotangent", ct[i], y[i], &g);
         if (ok && s && g) ok = receive(s, 0, g);
     }
+    unsigned was = nb_direction_set(NB_BACKWARD);
     for (int k = w->n - 1; ok && k >= 0; k--)
         if (!is_input(w->slot[k].node, nx, x)) ok = pull_node(w, &w->slot[k]);
+    nb_direction_set(was);
     for (int i = 0; ok && i < nx; i++)
         cx[i] = find(w, x[i])->value[0];
     return ok;
@@ -387,6 +409,18 @@ nb_status nb_tape_push(nb_tape *t, nb_tensor *const *u, nb_tensor **uy)
 nb_status nb_tape_pull(nb_tape *t, nb_tensor *const *ct, nb_tensor **cx)
 {
     return NB_STATUS(t && pull(&t->w, t->nx, t->x, t->ny, t->y, ct, cx));
+}
+
+int nb_tape_inputs(const nb_tape *t, nb_tensor *const **x)
+{
+    *x = t->x;
+    return t->nx;
+}
+
+int nb_tape_results(const nb_tape *t, nb_tensor *const **y)
+{
+    *y = t->y;
+    return t->ny;
 }
 
 /* Nodes that were realised meanwhile forget their inputs now. */

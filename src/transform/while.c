@@ -64,7 +64,9 @@ nb_status nb_while(nb_func *test, nb_func *body, int n, nb_tensor *const *init,
     bool ok = test && body;
     if (ok && n < 1) ok = nb_fail(NB_EVALUE, "while: no state");
     bool open = ok && nb_scope_open() == NB_OK;
-    ok = open && (pass.body = nb_func_new(masked_body, &m));
+    ok = open && (m.test = nb_func_inside(test, "while")) &&
+         (m.body = nb_func_inside(body, "while")) &&
+         (pass.body = nb_func_new(masked_body, &m));
     for (int k = 0; ok && k < n; k++)
         ok = nb_list_add(&pass.init, nb_strong(init[k], NULL));
     ok = ok && nb_passes_record(nb_func_new(any_lane, &m), 1, &pass, &results);
