@@ -11,12 +11,16 @@
 extern "C" {
 #endif
 
+#ifdef NB_KERNEL_DTYPES /* nabla/kernel.h has been here and has the codes */
+typedef int nb_dtype;
+#else
 typedef enum nb_dtype {
     NB_NOTYPE = 0, /* none given: the default applies */
 #define DTYPE(NAME, name, brief, type, bytes, class) NB_##NAME,
 #include "nabla/dtypes.def"
     NB_NDTYPES
 } nb_dtype;
+#endif
 
 /* "float32"; "" for a code that is none. */
 NB_API const char *nb_dtype_name(nb_dtype d);

@@ -6,7 +6,7 @@
  * nabla/index.h, nabla/conv.h, nabla/linalg.h, nabla/random.h; nabla/op.h
  * operations as data; nabla/graph.h recorded programs; nabla/transform.h
  * derivatives and maps of functions; nabla/control.h loops and branches;
- * nabla/io.h files.  A first program:
+ * nabla/io.h files; nabla/debug.h checks and times.  A first program:
  *
  *     #include <nabla/nabla.h>
  *     #include <stdio.h>
@@ -27,9 +27,12 @@
 #define NABLA_NABLA_H
 
 #include "nabla/base.h"
+#include "nabla/compile.h"
 #include "nabla/contract.h"
 #include "nabla/control.h"
 #include "nabla/conv.h"
+#include "nabla/custom.h"
+#include "nabla/debug.h"
 #include "nabla/dtype.h"
 #include "nabla/graph.h"
 #include "nabla/index.h"

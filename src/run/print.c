@@ -14,6 +14,16 @@ static bool type_text(nb_text *t, const nb_tensor *x)
     return nb_text_add(t, "]");
 }
 
+/* Hidden axes are stored outermost first and shown innermost first. */
+static void turn(int n, int64_t *v)
+{
+    for (int d = 0; d < n / 2; d++) {
+        int64_t swap = v[d];
+        v[d] = v[n - 1 - d];
+        v[n - 1 - d] = swap;
+    }
+}
+
 /* Several rows stand on their own lines between "Tensor(" and ")". */
 char *nb_tensor_text(nb_tensor *x)
 {
@@ -25,6 +35,8 @@ char *nb_tensor_text(nb_tensor *x)
         size[l] = nb_extent_get(nb_tensor_lane(x)[l].size);
         if (nb_tensor_lane(x)[l].thin) stride[l] = 0;
     }
+    turn(x->nlanes, size);
+    turn(x->nlanes, stride);
     bool rows = false;
     for (int d = 0; d < n - 1; d++)
         rows = rows || size[d] > 1;

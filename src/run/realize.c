@@ -1,6 +1,7 @@
 /* realize.c - computing what was asked for, and only that.
  *
- * The needed nodes are collected in topological order and run one by one.  A
+ * The needed nodes are collected in topological order and run by an executable
+ * (lazy.c) or one by one.  A
  * node that has its data forgets its inputs unless it is traced; what nobody
  * else holds is freed there and then, so memory follows liveness by itself.
  * Collecting and settling happen under the graph lock, computing does not:
@@ -10,10 +11,14 @@
 
 #include "backend/ref/ref.h"
 #include "core/apply.h"
+#include "core/debug.h"
+#include "run/lazy.h"
+#include "run/profile.h"
 
 #include <stdatomic.h>
 
 static atomic_int_fast64_t steps;
+static _Thread_local bool asked;
 
 typedef struct plan {
     nb_tensor **node; /* kept, inputs first */
@@ -93,6 +98,39 @@ static void settle(nb_tensor *x, nb_placed *r)
     if (!ours) nb_free(r->strides);
 }
 
+static bool no_value(const nb_tensor *x)
+{
+    if (x->flags & NB_DONATED) return nb_fail_donated();
+    asked = true;
+    return nb_fail(NB_ERUNTIME,
+                   "a value is asked for while a loop or branch is being "
+                   "recorded: use where, cond or while_loop on it");
+}
+
+bool nb_asked_take(void)
+{
+    bool was = asked;
+    asked = false;
+    return was;
+}
+
+/* Fails if x, just computed, has a NaN that its inputs do not have.  A part is
+ * of a node with several results, whose inputs count. */
+static bool check_nans(nb_tensor *x, const nb_call *c)
+{
+    const nb_tensor *from = c->op == &nb_op_part ? c->in[0] : x;
+    nb_tensor *const *in = from == x ? c->in : nb_tensor_in(from);
+    int n = from == x ? c->nin : from->nin;
+    if (!nb_has_nan(x)) return true;
+    for (int i = 0; i < n; i++)
+        if (nb_has_nan(in[i])) return true;
+    nb_shape s = nb_tensor_shape(x);
+    return nb_fail(NB_EFLOAT, "%s: makes NaN of inputs that have none (%s%s)%s",
+                   from == x ? c->op->name : from->op->name,
+                   nb_dtype_brief((nb_dtype)x->dtype), nb_shape_text(&s),
+                   nb_debug_place(from));
+}
+
 static bool run_node(nb_tensor *x)
 {
     nb_call c;
@@ -104,15 +142,17 @@ static bool run_node(nb_tensor *x)
     if (!todo) return true;
     if (!c.op) {
         let_go(&c, few);
-        return nb_fail(NB_ERUNTIME,
-                       "a value is asked for while a loop or branch is being "
-                       "recorded: use where, cond or while_loop on it");
+        return no_value(x);
     }
     for (int i = 0; i < c.nattr; i++)
         attr[i] = c.attr[i];
     c.attr = attr;
+    int64_t began = nb_profile_begin();
     bool ok = nb_ref_run(&c, x, &r);
+    if (began && c.op != &nb_op_part) nb_profile_end(began, "op", c.op->name);
     if (ok) settle(x, &r);
+    nb_profile_memory(began);
+    if (ok && nb_debug_flags & NB_DEBUG_NANS) ok = check_nans(x, &c);
     let_go(&c, few);
     atomic_fetch_add_explicit(&steps, 1, memory_order_relaxed);
     return ok;
@@ -132,10 +172,14 @@ static bool realize(int n, nb_tensor *const *x)
     for (int i = 0; ok && i < n; i++)
         ok = collect(&p, x[i], mark);
     nb_graph_unlock();
+    bool done = false;
+    unsigned direction = nb_direction_set(0); /* running is not deriving */
+    ok = ok && nb_lazy_run(p.n, p.node, n, x, &done);
     for (int i = 0; i < p.n; i++) {
-        if (ok) ok = run_node(p.node[i]);
+        if (ok && !done) ok = run_node(p.node[i]);
         nb_drop(p.node[i]);
     }
+    nb_direction_set(direction);
     nb_free(p.node);
     nb_free(p.stack);
     return ok;

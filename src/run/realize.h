@@ -4,6 +4,10 @@
 
 #include "core/tensor.h"
 
+/* Whether this thread has asked for a value that does not exist, because the
+ * function that asks is being recorded, since this was last called. */
+bool nb_asked_take(void);
+
 int64_t nb_steps_run(void); /* ops executed by this process */
 
 #endif

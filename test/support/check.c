@@ -205,7 +205,7 @@ task task_transform(way w, const task *g, uint64_t mapped, int at)
         break;
     case CHECKPOINT:
         t.nout = g->nout;
-        t.fn = nb_checkpoint(g->fn);
+        t.fn = nb_checkpoint(g->fn, NULL);
         break;
     case JACREV: t.fn = nb_jacrev(g->fn, 0); break;
     case HESS_RF: t.fn = nb_jacrev(nb_jacfwd(g->fn, 0), 0); break;

@@ -2,41 +2,7 @@
 #include "backend/ref/ref.h"
 
 #include "core/apply.h"
-
-enum { ALIGN = 64 };
-
-bool nb_ref_parts(const nb_call *c, int64_t *offset, int64_t *total)
-{
-    *total = 0;
-    for (int k = 0; k < c->op->nout; k++) {
-        nb_shape shape;
-        nb_dtype dtype;
-        int64_t n;
-        if (!nb_call_infer(c, k, &shape, &dtype)) return false;
-        nb_shape_count(&shape, &n);
-        offset[k] = *total;
-        *total += n * (int64_t)nb_dtype_size(dtype);
-        *total = (*total + ALIGN - 1) / ALIGN * ALIGN;
-    }
-    return true;
-}
-
-static bool run_parts(const nb_call *c, nb_tensor *y, nb_placed *out)
-{
-    int n = c->op->nout;
-    int64_t total, *offset = nb_alloc((size_t)n * sizeof *offset);
-    char **to = nb_alloc((size_t)n * sizeof *to);
-    bool ok = offset && to && nb_ref_parts(c, offset, &total) &&
-              (out->buffer = nb_buffer_new((size_t)total));
-    if (ok) out->data = out->buffer->data;
-    for (int k = 0; ok && k < n; k++)
-        to[k] = out->data + offset[k];
-    ok = ok &&
-         (c->op->execute ? c->op->execute(c, to) : nb_ref_kernel(c, y, to));
-    nb_free(offset);
-    nb_free(to);
-    return ok;
-}
+#include "lower/look.h"
 
 static bool compute(const nb_call *c, nb_tensor *y, char *to)
 {
@@ -48,10 +14,34 @@ static bool compute(const nb_call *c, nb_tensor *y, char *to)
     return done || nb_ref_loop(c, y, to);
 }
 
+bool nb_ref_compute(const nb_call *c, nb_tensor *y, char *const *to)
+{
+    if (c->op->execute) return c->op->execute(c, to);
+    if (y->flags & NB_MULTI) return nb_ref_kernel(c, y, to);
+    return compute(c, y, *to);
+}
+
+/* The node of all results has their offsets for strides. */
+static bool run_parts(const nb_call *c, nb_tensor *y, nb_placed *out)
+{
+    int n = c->op->nout;
+    int64_t total, *offset = nb_alloc((size_t)n * sizeof *offset);
+    out->strides = offset;
+    char **to = nb_alloc((size_t)n * sizeof *to);
+    bool ok = offset && to && nb_look_parts(c, offset, &total) &&
+              (out->buffer = nb_buffer_new((size_t)total));
+    if (ok) out->data = out->buffer->data;
+    for (int k = 0; ok && k < n; k++)
+        to[k] = out->data + offset[k];
+    ok = ok && nb_ref_compute(c, y, to);
+    nb_free(to);
+    return ok;
+}
+
 static bool run(const nb_call *c, nb_tensor *y, nb_placed *out)
 {
     bool done = false;
-    if (c->op == &nb_op_part) return nb_ref_part(c, y, out);
+    if (c->op == &nb_op_part) return nb_ref_part(c, out);
     if (y->flags & NB_MULTI) return run_parts(c, y, out);
     if (!nb_ref_view(c, y, out, &done)) return false;
     if (done) return true;
@@ -61,7 +51,7 @@ static bool run(const nb_call *c, nb_tensor *y, nb_placed *out)
     out->buffer = nb_buffer_new((size_t)n * nb_dtype_size((nb_dtype)y->dtype));
     if (!out->buffer) return false;
     out->data = out->buffer->data;
-    return compute(c, y, out->data);
+    return nb_ref_compute(c, y, &out->data);
 }
 
 bool nb_ref_run(const nb_call *c, nb_tensor *y, nb_placed *out)

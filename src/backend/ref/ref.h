@@ -21,12 +21,12 @@ bool nb_ref_run(const nb_call *c, nb_tensor *y, nb_placed *out);
 
 /* The pieces, by structure. */
 bool nb_ref_view(const nb_call *c, nb_tensor *y, nb_placed *out, bool *done);
-bool nb_ref_part(const nb_call *c, nb_tensor *y, nb_placed *out);
+bool nb_ref_part(const nb_call *c, nb_placed *out);
 bool nb_ref_loop(const nb_call *c, nb_tensor *y, char *to);
 bool nb_ref_contract(const nb_call *c, nb_tensor *y, char *to, bool *done);
 bool nb_ref_kernel(const nb_call *c, nb_tensor *y, char *const *to);
 
-/* Bytes of result k of a call with several, and its offset in their buffer. */
-bool nb_ref_parts(const nb_call *c, int64_t *offset, int64_t *total);
+/* The work of a call that is no view, into memory of the results' sizes. */
+bool nb_ref_compute(const nb_call *c, nb_tensor *y, char *const *to);
 
 #endif

@@ -1,0 +1,223 @@
+/* nest.c - building, simplifying, naming loop programs. */
+#include "lower/nest.h"
+
+#include <string.h>
+
+static const struct {
+    const char *name;
+    int cost;
+} scalars[] = {
+    {"none", 0},
+#define SCALAR(name, form, types, cost, f, i) {#name, cost},
+#include "core/scalars.def"
+};
+
+int nb_scalar_cost(nb_scalar s)
+{
+    return scalars[s].cost;
+}
+
+const char *nb_scalar_name(nb_scalar s)
+{
+    return scalars[s].name;
+}
+
+nb_nest_value *nb_nest_add(nb_nest *x, nb_nest_value v)
+{
+    if (!nb_grow(&x->value, &x->room, x->n + 1, sizeof v)) return NULL;
+    x->value[x->n] = v;
+    return &x->value[x->n++];
+}
+
+void nb_nest_free(nb_nest *x)
+{
+    if (!x) return;
+    nb_free(x->value);
+    nb_free(x);
+}
+
+int nb_nest_args(const nb_nest_value *v)
+{
+    bool none = v->kind == NB_NEST_LOAD || v->kind == NB_NEST_CONST;
+    return none ? 0 : v->kind == NB_NEST_SCALAR ? 3 : 1;
+}
+
+static bool in_memory(const nb_nest_value *v)
+{
+    return v->kind == NB_NEST_LOAD || v->kind == NB_NEST_STORE;
+}
+
+static unsigned without_bit(unsigned bits, int a)
+{
+    unsigned low = bits & ((1u << a) - 1);
+    return low | (bits >> 1 & ~((1u << a) - 1));
+}
+
+static void drop_axis(nb_nest *x, int a)
+{
+    size_t after = (size_t)(x->naxes - a - 1);
+    memmove(x->size + a, x->size + a + 1, after * sizeof *x->size);
+    x->inner = without_bit(x->inner, a);
+    for (int k = 0; k < x->n; k++) {
+        nb_nest_value *v = &x->value[k];
+        v->axes = without_bit(v->axes, a);
+        memmove(v->stride + a, v->stride + a + 1, after * sizeof *v->stride);
+    }
+    x->naxes--;
+}
+
+/* Whether axis a and the next are walked as one by all. */
+static bool as_one(const nb_nest *x, int a)
+{
+    if ((x->inner >> a & 1) != (x->inner >> (a + 1) & 1)) return false;
+    for (int k = 0; k < x->n; k++) {
+        const nb_nest_value *v = &x->value[k];
+        if (in_memory(v) && v->stride[a] != v->stride[a + 1] * x->size[a + 1])
+            return false;
+    }
+    return true;
+}
+
+/* A reduction over one element is that element. */
+static void drop_reductions(nb_nest *x)
+{
+    for (int k = 0; k < x->n; k++)
+        if (x->value[k].kind == NB_NEST_REDUCE) {
+            x->value[k].kind = NB_NEST_SCALAR;
+            x->value[k].scalar = NB_S_copy;
+        }
+}
+
+void nb_nest_merge(nb_nest *x)
+{
+    for (int a = x->naxes - 1; a >= 0; a--)
+        if (x->size[a] == 1) drop_axis(x, a);
+    for (int a = x->naxes - 2; a >= 0; a--) {
+        if (!as_one(x, a)) continue;
+        for (int k = 0; k < x->n; k++)
+            x->value[k].axes |= (x->value[k].axes >> a & 1) << (a + 1);
+        x->size[a + 1] *= x->size[a];
+        drop_axis(x, a);
+    }
+    if (!x->inner) drop_reductions(x);
+}
+
+uint64_t nb_nest_hash(const nb_nest *x)
+{
+    uint64_t h = nb_hash(11, x->size, (size_t)x->naxes * sizeof *x->size);
+    int64_t about[] = {x->inner, x->nbuffers, x->cut, x->cut_size};
+    h = nb_hash(h, about, sizeof about);
+    for (int k = 0; k < x->n; k++) {
+        const nb_nest_value *v = &x->value[k];
+        int64_t word[15] = {v->kind,   v->dtype,  v->compute, v->scalar,
+                            v->reduce, v->arg[0], v->arg[1],  v->arg[2],
+                            v->axes,   v->bits,   v->buffer,  v->stored,
+                            v->offset, x->naxes,  v->next};
+        h = nb_hash(h, word, sizeof word);
+        if (in_memory(v))
+            h = nb_hash(h, v->stride, (size_t)x->naxes * sizeof *v->stride);
+    }
+    return h;
+}
+
+static void print_access(const nb_nest *x, const nb_nest_value *v, nb_text *t)
+{
+    nb_text_add(t, "%s b%d[", nb_dtype_brief(v->stored), v->buffer);
+    bool any = v->offset;
+    if (any) nb_text_add(t, "%lld", (long long)v->offset);
+    for (int a = 0; a < x->naxes; a++) {
+        if (!v->stride[a]) continue;
+        nb_text_add(t, "%s%lld*i%d", any ? " + " : "", (long long)v->stride[a],
+                    a);
+        any = true;
+    }
+    nb_text_add(t, any ? "]" : "0]");
+}
+
+static void print_value(const nb_nest *x, int k, nb_text *t)
+{
+    static const char *const reduce[] = {"sum",  "max", "min",
+                                         "prod", "and", "or"};
+    const nb_nest_value *v = &x->value[k];
+    if (v->kind == NB_NEST_STORE) {
+        nb_text_add(t, "  store ");
+        print_access(x, v, t);
+        nb_text_add(t, " = %%%d\n", v->arg[0]);
+        return;
+    }
+    nb_text_add(t, "  %%%d: %s = ", k, nb_dtype_brief(v->dtype));
+    if (v->kind == NB_NEST_LOAD) {
+        nb_text_add(t, "load ");
+        print_access(x, v, t);
+    } else if (v->kind == NB_NEST_CONST) {
+        double d;
+        memcpy(&d, &v->bits, sizeof d);
+        nb_text_add(t, "0x%llx", (unsigned long long)v->bits);
+        if (v->dtype == NB_F64) nb_text_add(t, " ; %g", d);
+    } else if (v->kind == NB_NEST_CONVERT) {
+        nb_text_add(t, "convert %%%d", v->arg[0]);
+    } else if (v->kind == NB_NEST_CARRY) {
+        nb_text_add(t, "carry %%%d, then %%%d", v->arg[0], v->next);
+    } else if (v->kind == NB_NEST_LAST) {
+        nb_text_add(t, "last %%%d", v->arg[0]);
+    } else if (v->kind == NB_NEST_REDUCE) {
+        nb_text_add(t, "reduce_%s %%%d", reduce[v->reduce], v->arg[0]);
+    } else {
+        nb_text_add(t, "%s", nb_scalar_name(v->scalar));
+        for (int i = 0; i < 3 && (i == 0 || v->arg[i] != v->arg[i - 1]); i++)
+            nb_text_add(t, "%s%%%d", i ? ", " : " ", v->arg[i]);
+    }
+    nb_text_add(t, "\n");
+}
+
+void nb_nest_print(const nb_nest *x, nb_text *t)
+{
+    nb_text_add(t, "nest");
+    for (int a = 0; a < x->naxes; a++)
+        nb_text_add(t, " i%d%s<%lld", a, x->inner >> a & 1 ? "'" : "",
+                    (long long)x->size[a]);
+    if (x->cut)
+        nb_text_add(t, " i%d+%lld*i0<%lld", x->cut, (long long)x->size[x->cut],
+                    (long long)x->cut_size);
+    nb_text_add(t, " {\n");
+    for (int k = 0; k < x->n; k++)
+        print_value(x, k, t);
+    nb_text_add(t, "}\n");
+}
+
+int64_t nb_nest_points(const nb_nest *x)
+{
+    int64_t n = 1;
+    for (int a = 0; a < x->naxes; a++)
+        n *= x->size[a];
+    return n;
+}
+
+int64_t nb_nest_units(const nb_nest *x)
+{
+    int64_t n = 1;
+    for (int a = 0; a < x->naxes; a++)
+        if (!(x->inner >> a & 1)) n *= x->size[a];
+    return n;
+}
+
+bool nb_nest_in_place(const nb_nest *x, int from, int to)
+{
+    const nb_nest_value *store = NULL;
+    if (x->inner || x->cut) return false;
+    for (int k = x->n - 1; k >= 0; k--) {
+        const nb_nest_value *v = &x->value[k];
+        if (!in_memory(v) || (v->buffer != from && v->buffer != to)) continue;
+        if (v->buffer == to) {
+            if (store || v->kind != NB_NEST_STORE) return false;
+            store = v;
+        } else if (!store || v->kind != NB_NEST_LOAD ||
+                   v->offset != store->offset ||
+                   nb_dtype_size(v->stored) != nb_dtype_size(store->stored) ||
+                   memcmp(v->stride, store->stride,
+                          (size_t)x->naxes * sizeof *v->stride)) {
+            return false;
+        }
+    }
+    return store;
+}

@@ -1,0 +1,84 @@
+/* nest.h - a loop program: what one kernel does, for any target.
+ *
+ * Axes span the points of a nest.  Outer axes are those along which results
+ * lie: every point of them is a unit of work that no other unit needs.  Inner
+ * axes are reduced away by some value, and walked within a unit; there may be
+ * none.  A value varies along all axes, or along the outer ones alone.  Values
+ * are in order: each uses earlier ones.
+ *
+ * Memory is a list of buffers; a load or store steps through one by strides, in
+ * elements. */
+#ifndef NB_LOWER_NEST_H
+#define NB_LOWER_NEST_H
+
+#include "core/op.h"
+
+enum { NB_MAX_NEST_AXES = 16 };
+
+typedef enum nb_nest_kind {
+    NB_NEST_LOAD,
+    NB_NEST_CONST,
+    NB_NEST_SCALAR, /* one instruction */
+    NB_NEST_CONVERT,
+    NB_NEST_REDUCE, /* of arg 0 over the inner axes */
+    NB_NEST_CARRY,  /* along the one inner axis: arg 0 first, then `next` */
+    NB_NEST_LAST,   /* what the carry arg 0 is in the end */
+    NB_NEST_STORE   /* arg 0 */
+} nb_nest_kind;
+
+typedef struct nb_nest_value {
+    nb_nest_kind kind;
+    nb_dtype dtype;   /* of the value; an instruction computes in `compute` */
+    nb_dtype compute; /* also what a conversion comes from */
+    nb_scalar scalar;
+    nb_reduce reduce;
+    int arg[3];
+    int next;      /* of a carry: the value that it becomes, a later one */
+    unsigned axes; /* bit a: varies along axis a */
+    int64_t bits;  /* of a constant, in dtype */
+    int buffer;    /* of loads and stores, whose memory has type `stored` */
+    nb_dtype stored;
+    int64_t offset;
+    int64_t stride[NB_MAX_NEST_AXES];
+} nb_nest_value;
+
+typedef struct nb_nest {
+    int naxes;
+    int64_t size[NB_MAX_NEST_AXES];
+    unsigned inner; /* bit a */
+    int cut;        /* an inner axis whose size is that of a piece of it, and */
+    int64_t cut_size; /* its whole size; axis 0 counts the pieces.  0: none */
+    int n, room;
+    nb_nest_value *value;
+    int nbuffers;
+} nb_nest;
+
+nb_nest_value *nb_nest_add(nb_nest *x, nb_nest_value v); /* NULL: no memory */
+void nb_nest_free(nb_nest *x);
+
+/* Whether buffer `to` may lie where `from` does: each point reads what it then
+ * writes there, and nothing else of it. */
+bool nb_nest_in_place(const nb_nest *x, int from, int to);
+
+/* How many values v uses: arg[0] and so on. */
+int nb_nest_args(const nb_nest_value *v);
+
+/* Drops axes of extent one, and merges neighbours that every access walks
+ * through as one. */
+void nb_nest_merge(nb_nest *x);
+
+/* Equal for nests that do the same, whatever memory they are given. */
+uint64_t nb_nest_hash(const nb_nest *x);
+
+/* Its text: axes, then one line a value. */
+void nb_nest_print(const nb_nest *x, nb_text *t);
+
+/* Points of all axes; of the outer ones. */
+int64_t nb_nest_points(const nb_nest *x);
+int64_t nb_nest_units(const nb_nest *x);
+
+/* Rough cycles of one value at one point. */
+int nb_scalar_cost(nb_scalar s);
+const char *nb_scalar_name(nb_scalar s);
+
+#endif

@@ -1,0 +1,114 @@
+/* passes.c - the list, and what the environment says about it. */
+#include "lower/passes.h"
+
+#include "core/debug.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const nb_pass nb_passes[] = {
+    {"inline", nb_pass_inline,
+     "programs that run once stand in the place of their call"},
+    {"canonicalise", nb_pass_canonicalise,
+     "looks at everything as it is, and copies to the same dtype, are gone"},
+    {"fold", nb_pass_fold, "what is known is computed, if it is small"},
+    {"simplify", nb_pass_simplify, "algebra, by the facts of facts.def"},
+    {"cse", nb_pass_cse, "equal calls become one"},
+    {"again", nb_pass_again,
+     "what held recomputation apart from the first time is gone"},
+    {"dead", nb_pass_dead, "lines that no result needs are gone"},
+    {"fuse", NULL, "calls become loop programs that share their points"},
+    {"schedule", NULL, "what frees memory runs as soon as it can"},
+    {"memory", NULL, "blocks whose time is over make room for others"},
+    {"code", NULL, "loop programs become machine code"},
+    {0},
+};
+
+const nb_pass *nb_pass_find(const char *name)
+{
+    for (const nb_pass *p = nb_passes; p->name; p++)
+        if (!strcmp(p->name, name)) return p;
+    return NULL;
+}
+
+/* The next of the names between commas, cut to what a pass may be called. */
+static bool next_name(const char **list, char *name, size_t room)
+{
+    size_t n = strcspn(*list, ",");
+    if (!**list) return false;
+    snprintf(name, room, "%.*s", (int)n, *list);
+    *list += n + ((*list)[n] == ',');
+    return true;
+}
+
+static bool names(const char *variable, const char *wanted)
+{
+    const char *list = getenv(variable);
+    char name[32];
+    while (list && next_name(&list, name, sizeof name))
+        if (!strcmp(name, wanted)) return true;
+    return false;
+}
+
+static bool check(const char *variable, const char *also)
+{
+    const char *list = getenv(variable);
+    char name[32];
+    while (list && next_name(&list, name, sizeof name)) {
+        nb_text known = {0};
+        if (!*name || !strcmp(name, also) || nb_pass_find(name)) continue;
+        for (const nb_pass *p = nb_passes; p->name; p++)
+            nb_text_add(&known, "%s%s", p == nb_passes ? "" : ", ", p->name);
+        nb_fail(NB_EVALUE, "%s: no pass is called %s: %s", variable, name,
+                nb_text_get(&known));
+        nb_text_free(&known);
+        return false;
+    }
+    return true;
+}
+
+bool nb_pass_is_on(const char *name)
+{
+    return !names("NABLA_DISABLE", name);
+}
+
+bool nb_pass_is_dumped(const char *name)
+{
+    return names("NABLA_DUMP", name) || names("NABLA_DUMP", "all");
+}
+
+void nb_pass_dump(const char *name, const char *text)
+{
+    fprintf(stderr, "# after %s\n%s", name, text ? text : "");
+}
+
+static bool run(const nb_pass *p, nb_graph *g)
+{
+    if (nb_pass_is_on(p->name) && !p->run(g)) return false;
+    if (!nb_pass_is_dumped(p->name)) return true;
+    char *text = nb_graph_text(g);
+    if (text) nb_pass_dump(p->name, text);
+    nb_free(text);
+    return text;
+}
+
+bool nb_lower_until(nb_graph *g, const char *name)
+{
+    if (!check("NABLA_DISABLE", "") || !check("NABLA_DUMP", "all"))
+        return false;
+    unsigned watched = nb_debug_flags; /* those who run it watch */
+    bool ok = true;
+    nb_debug_flags = 0;
+    for (const nb_pass *p = nb_passes; ok && p->name; p++) {
+        ok = !p->run || run(p, g);
+        if (name && !strcmp(p->name, name)) break;
+    }
+    nb_debug_flags = watched;
+    return ok;
+}
+
+bool nb_lower_graph(nb_graph *g)
+{
+    return nb_lower_until(g, NULL);
+}

@@ -1,0 +1,71 @@
+/* plan.h - from a recorded program to steps over memory.
+ *
+ * Every line of the graph lies somewhere: in a block of its own, in another
+ * line's (a look), or nowhere, because the nest that computes it keeps it in
+ * registers.  Steps run in order; each is a nest or the call of one op. */
+#ifndef NB_LOWER_PLAN_H
+#define NB_LOWER_PLAN_H
+
+#include "core/graph.h"
+#include "lower/nest.h"
+
+/* Where the data of a line is: in the block of line `root`. */
+typedef struct nb_place {
+    int root;
+    int64_t offset; /* elements */
+    int64_t stride[NB_MAX_DIMS];
+} nb_place;
+
+typedef struct nb_step {
+    int line;      /* the call, or the last line of the nest */
+    nb_nest *nest; /* NULL: a call */
+    int nbuffers;  /* of the nest: the lines whose blocks they are */
+    int *buffer;
+} nb_step;
+
+/* Where a block is kept. */
+typedef enum nb_home {
+    NB_HOME_NONE,
+    NB_HOME_GIVEN, /* inputs, captured tensors, numbers */
+    NB_HOME_ARENA,
+    NB_HOME_RESULT /* allocated on each run, handed out */
+} nb_home;
+
+typedef struct nb_plan {
+    nb_graph *graph;  /* owned */
+    bool no_code;     /* every call runs by itself, none by a nest */
+    nb_tensor **node; /* kept: a stand-in for each line, with its call */
+    nb_place *place;
+    int64_t **parts; /* of a call with several results: where they begin */
+    int nextra, extra_room; /* blocks that are no line's, numbered after them */
+    int64_t *extra;         /* bytes */
+    int nsteps, room;
+    nb_step *step;
+    nb_home *home;  /* of roots */
+    int64_t *at;    /* offset in the arena */
+    int64_t *bytes; /* of a root's block */
+    int64_t arena;  /* bytes: the peak of temporaries */
+    int *group;     /* the nest that computes a line, -1: none */
+} nb_plan;
+
+/* Takes the graph. */
+nb_plan *nb_plan_new(nb_graph *g);
+void nb_plan_free(nb_plan *p);
+
+/* The steps, their nests, the blocks: for people. */
+char *nb_plan_text(const nb_plan *p);
+
+/* The passes, in order; each leaves its part of the plan. */
+bool nb_plan_nodes(nb_plan *p);  /* stand-ins, lines that only look */
+bool nb_plan_fuse(nb_plan *p);   /* nests, steps */
+bool nb_plan_memory(nb_plan *p); /* blocks */
+
+/* Lines whose work is a loop over points, by a scalar body. */
+bool nb_line_loops(const nb_plan *p, int k);
+/* Lines that are the look of another. */
+bool nb_line_looks(const nb_plan *p, int k);
+/* The line that k is with its dims moved, k itself if none; dim[d] is the dim
+ * of that line which dim d of k is, or -1. */
+int nb_line_behind(const nb_plan *p, int k, int *dim);
+
+#endif

@@ -1,0 +1,138 @@
+/* rewrite.c - changing the lines of a graph in place. */
+#include "lower/rewrite.h"
+
+#include <string.h>
+
+static void settle(nb_rewrite *r, int *to)
+{
+    if (r->is == NB_STAYS) {
+        *to = r->at++;
+        return;
+    }
+    nb_line_free(nb_rewrite_line(r));
+    *to = r->is;
+}
+
+/* Lines that were not reached move up to the others. */
+static void close_gap(nb_rewrite *r)
+{
+    nb_graph *g = r->graph;
+    size_t left = (size_t)(r->end - r->read);
+    memmove(g->line + r->at, g->line + r->read, left * sizeof *g->line);
+    g->n = r->at + (int)left;
+}
+
+bool nb_graph_rewrite(nb_graph *g, nb_visit *visit, void *ctx)
+{
+    nb_rewrite r = {.graph = g, .end = g->n};
+    int n = g->n, *to = nb_alloc((size_t)(n + 1) * sizeof *to);
+    bool ok = to;
+    for (int k = 0; ok && k < n; k++, r.read++) {
+        if (r.at != r.read) g->line[r.at] = g->line[r.read];
+        nb_line *l = nb_rewrite_line(&r);
+        for (int i = 0; i < l->nin; i++)
+            l->in[i] = to[l->in[i]];
+        r.is = NB_STAYS;
+        ok = k < g->nx || visit(&r, ctx);
+        settle(&r, &to[k]);
+    }
+    close_gap(&r);
+    for (int i = 0; ok && i < g->ny; i++)
+        g->result[i] = to[g->result[i]];
+    nb_free(to);
+    return ok;
+}
+
+static bool make_room(nb_rewrite *r)
+{
+    nb_graph *g = r->graph;
+    int more = 16 + r->end / 8;
+    if (r->at < r->read) return true;
+    if (!nb_grow(&g->line, &g->room, r->end + more, sizeof *g->line))
+        return false;
+    memmove(g->line + r->read + 1 + more, g->line + r->read + 1,
+            (size_t)(r->end - r->read - 1) * sizeof *g->line);
+    r->read += more;
+    r->end += more;
+    return true;
+}
+
+int nb_rewrite_number(nb_rewrite *r, nb_dtype dtype, int64_t bits)
+{
+    nb_line *line;
+    if (!make_room(r)) return -1;
+    line = nb_rewrite_line(r);
+    line[1] = line[0];
+    line[0] = (nb_line){.kind = NB_LINE_NUMBER, .dtype = dtype, .number = bits};
+    return r->at++;
+}
+
+static bool copy_line(nb_graph *to, const nb_line *from)
+{
+    nb_line l = *from;
+    size_t in = (size_t)l.nin * sizeof *l.in;
+    size_t attr = (size_t)l.nattr * sizeof *l.attr;
+    l.in = l.nin ? nb_alloc(in) : NULL;
+    l.attr = l.nattr ? nb_alloc(attr) : NULL;
+    if ((l.nin && !l.in) || (l.nattr && !l.attr)) {
+        nb_free(l.in), nb_free(l.attr);
+        return false;
+    }
+    if (l.in) memcpy(l.in, from->in, in);
+    if (l.attr) memcpy(l.attr, from->attr, attr);
+    if (!nb_graph_add(to, l)) return false;
+    nb_keep(l.captured);
+    return true;
+}
+
+nb_graph *nb_graph_copy(const nb_graph *g)
+{
+    nb_graph *to = nb_alloc_zero(sizeof *to);
+    if (!to) return NULL;
+    size_t results = (size_t)g->ny * sizeof *g->result;
+    size_t lanes = (size_t)g->nlanes * sizeof *g->lane_id;
+    to->nx = g->nx;
+    to->nlanes = g->nlanes;
+    to->result = nb_alloc(results + 1);
+    if (g->lane_id) to->lane_id = nb_alloc(lanes + 1);
+    bool ok = to->result && (to->lane_id || !g->lane_id);
+    for (int k = 0; ok && k < g->n; k++)
+        ok = copy_line(to, &g->line[k]);
+    if (!ok) return nb_graph_free(to), NULL;
+    to->ny = g->ny;
+    if (results) memcpy(to->result, g->result, results);
+    if (g->lane_id) memcpy(to->lane_id, g->lane_id, lanes);
+    return to;
+}
+
+bool nb_line_alike(const nb_line *a, const nb_line *b)
+{
+    bool same = !a->multi && !b->multi && nb_line_same(a, b) &&
+                a->shape.nlanes == b->shape.nlanes;
+    for (int l = 0; same && l < a->shape.nlanes; l++) {
+        nb_lane x = a->shape.lane[l], y = b->shape.lane[l];
+        same =
+            x.id == y.id && x.thin == y.thin && nb_extent_same(x.size, y.size);
+    }
+    return same;
+}
+
+bool nb_line_views(const nb_line *l)
+{
+    return l->kind == NB_LINE_CALL && l->nin == 1 &&
+           (l->op->view || l->op->dim_of);
+}
+
+int nb_line_uniform(const nb_graph *g, int k)
+{
+    while (nb_line_views(&g->line[k]))
+        k = g->line[k].in[0];
+    return g->line[k].kind == NB_LINE_NUMBER ? k : -1;
+}
+
+nb_scalar nb_line_scalar(const nb_line *l)
+{
+    bool is = l->kind == NB_LINE_CALL && !l->nattr && !l->op->body &&
+              l->op->static_sig && l->op->static_sig->pointwise;
+    return is ? l->op->scalar : NB_S_none;
+}

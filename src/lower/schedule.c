@@ -1,0 +1,224 @@
+/* schedule.c - the order of the steps.
+ *
+ * A unit is a nest, or a call by itself.  Units go in the order of their lines,
+ * each after what it reads; but one that leaves less memory in use than it
+ * found goes as soon as it can, because it is the last to read something large:
+ * the gradient of a weight, say, when the cotangent that it needs is there. */
+#include "lower/fuse.h"
+
+#include "lower/passes.h"
+
+#include <string.h>
+
+enum { HANDED_OUT = -1 };
+
+typedef struct schedule {
+    nb_fusion *f;
+    bool eager;
+    bool *done; /* by line: a block is there */
+    int *order, n;
+    /* Blocks, by line. */
+    int64_t *bytes;
+    int *left;    /* units that are still to read it, */
+    int64_t *sum; /* and the sum of their numbers */
+    int *first;   /* its readers: from first[k] to first[k + 1] */
+    int *reader, *stamp, now;
+    /* Units: nests, then lines. */
+    int *missing, *line; /* blocks that are not there; any of its lines */
+    int *root;           /* room for what one unit reads */
+    int *asked, nasked;  /* units that may have become worth it */
+} schedule;
+
+static int unit_of(const nb_fusion *f, int k)
+{
+    return f->plan->group[k] >= 0 ? f->plan->group[k] : f->n + k;
+}
+
+static int first_of(const nb_fusion *f, int k)
+{
+    int g = f->plan->group[k];
+    return g >= 0 ? f->nest[g].head : k;
+}
+
+static int next_of(const nb_fusion *f, int k)
+{
+    return f->plan->group[k] >= 0 ? f->next[k] : -1;
+}
+
+static bool works(const nb_plan *p, int k)
+{
+    return p->graph->line[k].kind == NB_LINE_CALL && !nb_line_looks(p, k);
+}
+
+/* The blocks that the unit of line k reads and others write, each once. */
+static int reads(schedule *s, int k)
+{
+    const nb_plan *p = s->f->plan;
+    int n = 0, unit = unit_of(s->f, k);
+    s->now++;
+    for (int l = first_of(s->f, k); l >= 0; l = next_of(s->f, l))
+        for (int i = 0; i < p->graph->line[l].nin; i++) {
+            int root = p->place[p->graph->line[l].in[i]].root;
+            if (s->stamp[root] == s->now || !works(p, root) ||
+                unit_of(s->f, root) == unit)
+                continue;
+            s->stamp[root] = s->now;
+            s->root[n++] = root;
+        }
+    return n;
+}
+
+static bool is_stored(const nb_fusion *f, int k)
+{
+    int g = f->plan->group[k];
+    bool so = g < 0 || f->handed_out[k];
+    for (int u = f->first[k]; !so && u < f->first[k + 1]; u++)
+        so = f->plan->group[f->use[u].line] != g;
+    return so;
+}
+
+/* Bytes that are free after the unit of line k and were not before. */
+static int64_t gain(schedule *s, int k)
+{
+    int64_t bytes = 0;
+    for (int i = reads(s, k) - 1; i >= 0; i--)
+        if (s->left[s->root[i]] == 1) bytes += s->bytes[s->root[i]];
+    for (int l = first_of(s->f, k); l >= 0; l = next_of(s->f, l))
+        if (is_stored(s->f, l)) bytes -= s->bytes[l];
+    return bytes;
+}
+
+static int64_t bytes_of(const nb_plan *p, int k)
+{
+    const nb_line *l = &p->graph->line[k];
+    nb_shape shape = nb_tensor_shape(p->node[k]);
+    int64_t n = 0;
+    if (l->multi) return p->parts[k][l->op->nout];
+    nb_shape_count(&shape, &n);
+    return n * (int64_t)nb_dtype_size(l->dtype);
+}
+
+static void ask(schedule *s, int unit)
+{
+    if (s->eager) s->asked[s->nasked++] = unit;
+}
+
+static void put(schedule *s, int k)
+{
+    int unit = unit_of(s->f, k);
+    s->order[s->n++] = k;
+    for (int l = first_of(s->f, k); l >= 0; l = next_of(s->f, l)) {
+        s->done[l] = true;
+        for (int u = s->first[l]; u < s->first[l + 1]; u++)
+            if (--s->missing[s->reader[u]] == 0) ask(s, s->reader[u]);
+    }
+    for (int i = reads(s, k) - 1; i >= 0; i--) {
+        int root = s->root[i];
+        s->sum[root] -= unit;
+        if (--s->left[root] == 1 && s->sum[root] != HANDED_OUT)
+            ask(s, (int)s->sum[root]);
+    }
+}
+
+static void put_eager(schedule *s, int k)
+{
+    put(s, k);
+    while (s->nasked) {
+        int unit = s->asked[--s->nasked], line = s->line[unit];
+        if (s->done[line] || s->missing[unit] ||
+            s->f->plan->graph->line[line].op->effect)
+            continue;
+        if (gain(s, line) > 0) put(s, line);
+    }
+}
+
+/* Puts the unit of line k, and before it what it waits for. */
+static void put_all(schedule *s, int k)
+{
+    int depth = 0, *stack = s->f->stack;
+    stack[depth++] = k;
+    while (depth) {
+        int top = stack[depth - 1], before = depth;
+        if (s->done[top]) {
+            depth--;
+            continue;
+        }
+        for (int i = reads(s, top) - 1; i >= 0; i--)
+            if (!s->done[s->root[i]]) stack[depth++] = s->root[i];
+        if (depth == before) put_eager(s, top);
+    }
+}
+
+/* Who reads what. */
+static void survey(schedule *s)
+{
+    const nb_plan *p = s->f->plan;
+    for (int round = 0; round < 2; round++) {
+        for (int k = 0; k < p->graph->n; k++) {
+            int unit = unit_of(s->f, k);
+            if (!works(p, k) || first_of(s->f, k) != k) continue;
+            int n = reads(s, k);
+            s->line[unit] = k;
+            s->missing[unit] = n;
+            for (int i = 0; i < n; i++) {
+                int root = s->root[i];
+                if (!round) {
+                    s->first[root + 1]++;
+                    continue;
+                }
+                s->reader[s->first[root] + s->left[root]++] = unit;
+                s->sum[root] += unit;
+            }
+        }
+        for (int k = 0; !round && k < p->graph->n; k++)
+            s->first[k + 1] += s->first[k];
+    }
+    for (int i = 0; i < p->graph->ny; i++) {
+        int root = p->place[p->graph->result[i]].root;
+        if (s->stamp[root] == -1) continue;
+        s->stamp[root] = -1;
+        s->left[root]++;
+        s->sum[root] += HANDED_OUT;
+    }
+    for (int k = 0; k < p->graph->n; k++)
+        s->bytes[k] = works(p, k) ? bytes_of(p, k) : 0;
+}
+
+static bool make_room(schedule *s, size_t n, size_t total)
+{
+    size_t units = n + (size_t)s->f->n;
+    int *stack = nb_resize(s->f->stack, (n + total) * 2 * sizeof *stack);
+    if (!stack) return false;
+    s->f->stack = stack;
+    s->done = nb_alloc_zero(n);
+    s->bytes = nb_alloc_zero(n * sizeof *s->bytes);
+    s->left = nb_alloc_zero(n * sizeof *s->left);
+    s->sum = nb_alloc_zero(n * sizeof *s->sum);
+    s->first = nb_alloc_zero((n + 1) * sizeof *s->first);
+    s->reader = nb_alloc((total + 1) * sizeof *s->reader);
+    s->stamp = nb_alloc_zero(n * sizeof *s->stamp);
+    s->missing = nb_alloc_zero(units * sizeof *s->missing);
+    s->line = nb_alloc_zero(units * sizeof *s->line);
+    s->root = nb_alloc((total + 1) * sizeof *s->root);
+    s->asked = nb_alloc((units + n) * sizeof *s->asked);
+    return s->done && s->bytes && s->left && s->sum && s->first && s->reader &&
+           s->stamp && s->missing && s->line && s->root && s->asked;
+}
+
+bool nb_plan_schedule(nb_fusion *f, int *order, int *n)
+{
+    const nb_graph *g = f->plan->graph;
+    schedule s = {.f = f, .order = order, .eager = nb_pass_is_on("schedule")};
+    size_t total = 0;
+    for (int k = 0; k < g->n; k++)
+        total += (size_t)g->line[k].nin;
+    bool ok = make_room(&s, (size_t)g->n + 1, total);
+    if (ok) survey(&s);
+    for (int k = 0; ok && k < g->n; k++)
+        if (works(f->plan, k) && !s.done[k]) put_all(&s, k);
+    *n = s.n;
+    nb_free(s.done), nb_free(s.bytes), nb_free(s.left), nb_free(s.sum);
+    nb_free(s.first), nb_free(s.reader), nb_free(s.stamp), nb_free(s.missing);
+    nb_free(s.line), nb_free(s.root), nb_free(s.asked);
+    return ok;
+}

@@ -1,0 +1,208 @@
+/* split.c - a reduction with few results as two nests: parts of it, then the
+ * parts together.
+ *
+ * Where a nest has fewer units than a machine has threads and each is long, an
+ * inner axis is cut into chunks, which become an outer axis.  The first nest
+ * leaves one total a chunk; the second adds these up and goes on.  How many
+ * chunks there are depends on the extents alone, so the sums do not depend on
+ * the machine. */
+#include "lower/split.h"
+
+#include <string.h>
+
+enum {
+    FEW_UNITS = 32,
+    MANY_POINTS = 1 << 16,
+    CHUNK = 1 << 14,
+    MAX_CHUNKS = 64
+};
+
+/* Which values wait for a reduction. */
+static void find_late(const nb_nest *x, bool *late)
+{
+    for (int k = 0; k < x->n; k++) {
+        late[k] = false;
+        for (int i = 0; i < nb_nest_args(&x->value[k]); i++) {
+            int a = x->value[k].arg[i];
+            late[k] |= late[a] || x->value[a].kind == NB_NEST_REDUCE;
+        }
+    }
+}
+
+/* The inner axis to cut: the longest. */
+static int longest(const nb_nest *x)
+{
+    int best = -1;
+    for (int a = 0; a < x->naxes; a++)
+        if (x->inner >> a & 1 && (best < 0 || x->size[a] > x->size[best]))
+            best = a;
+    return best;
+}
+
+bool nb_nest_splits(const nb_nest *x)
+{
+    int64_t units = nb_nest_units(x), points = nb_nest_points(x);
+    bool late[NB_MAX_SPLIT_VALUES], reduces = false;
+    if (!x->inner || x->n > NB_MAX_SPLIT_VALUES) return false;
+    if (x->naxes == NB_MAX_NEST_AXES || x->cut) return false;
+    if (units >= FEW_UNITS || units == 0 || points / units < MANY_POINTS)
+        return false;
+    if (x->size[longest(x)] < 4) return false;
+    find_late(x, late);
+    for (int k = 0; k < x->n; k++) {
+        const nb_nest_value *v = &x->value[k];
+        if (v->kind == NB_NEST_CARRY) return false;
+        reduces = reduces || v->kind == NB_NEST_REDUCE;
+        if (late[k] && (v->axes & x->inner || v->kind == NB_NEST_REDUCE))
+            return false;
+    }
+    return reduces;
+}
+
+static int64_t chunks_of(const nb_nest *x, int a, int64_t *size)
+{
+    int64_t points = nb_nest_points(x) / nb_nest_units(x);
+    int64_t n = points / CHUNK;
+    if (n > MAX_CHUNKS) n = MAX_CHUNKS;
+    if (n > x->size[a]) n = x->size[a];
+    *size = (x->size[a] + n - 1) / n;
+    return (x->size[a] + *size - 1) / *size;
+}
+
+/* The value in a nest with one more axis in front: chunks of axis a. */
+static nb_nest_value moved(const nb_nest_value *v, int a, int64_t size)
+{
+    nb_nest_value m = *v;
+    memmove(m.stride + 1, v->stride,
+            (NB_MAX_NEST_AXES - 1) * sizeof *v->stride);
+    m.stride[0] = v->stride[a] * size;
+    m.axes = v->axes << 1 | (v->axes >> a & 1);
+    return m;
+}
+
+/* Where the total of outer points lies: strides along x's outer axes. */
+static void total_strides(const nb_nest *x, int64_t *stride)
+{
+    int64_t step = 1;
+    for (int a = x->naxes - 1; a >= 0; a--) {
+        stride[a] = 0;
+        if (x->inner >> a & 1) continue;
+        stride[a] = step;
+        step *= x->size[a];
+    }
+}
+
+static bool first_nest(const nb_nest *x, int a, int64_t chunks, int64_t size,
+                       const bool *late, nb_nest *to)
+{
+    int64_t stride[NB_MAX_NEST_AXES], units = nb_nest_units(x);
+    int at[NB_MAX_SPLIT_VALUES], buffer = x->nbuffers;
+    to->naxes = x->naxes + 1;
+    memcpy(to->size + 1, x->size, (size_t)x->naxes * sizeof *x->size);
+    to->size[0] = chunks;
+    to->size[a + 1] = size;
+    to->inner = x->inner << 1;
+    to->cut = a + 1;
+    to->cut_size = x->size[a];
+    total_strides(x, stride);
+    for (int k = 0; k < x->n; k++) {
+        const nb_nest_value *v = &x->value[k];
+        if (late[k]) continue;
+        nb_nest_value m = moved(v, a, size);
+        for (int i = 0; i < nb_nest_args(v); i++)
+            m.arg[i] = at[v->arg[i]];
+        if (v->kind == NB_NEST_REDUCE) m.axes |= 1;
+        at[k] = to->n;
+        if (!nb_nest_add(to, m)) return false;
+        if (v->kind != NB_NEST_REDUCE) continue;
+        nb_nest_value s = {.kind = NB_NEST_STORE,
+                           .stored = v->dtype,
+                           .dtype = v->dtype,
+                           .axes = m.axes,
+                           .buffer = buffer++,
+                           .arg = {at[k], at[k], at[k]}};
+        memcpy(s.stride + 1, stride, (size_t)x->naxes * sizeof *stride);
+        s.stride[0] = units;
+        if (!nb_nest_add(to, s)) return false;
+    }
+    to->nbuffers = buffer;
+    return true;
+}
+
+/* Outer axes as they were, and one inner axis of chunks at the end. */
+static bool second_nest(const nb_nest *x, int64_t chunks, nb_nest *to)
+{
+    int64_t stride[NB_MAX_NEST_AXES], units = nb_nest_units(x);
+    int at[NB_MAX_SPLIT_VALUES], outer[NB_MAX_NEST_AXES];
+    int buffer = x->nbuffers;
+    total_strides(x, stride);
+    for (int a = 0; a < x->naxes; a++) {
+        if (x->inner >> a & 1) continue;
+        outer[to->naxes] = a;
+        to->size[to->naxes++] = x->size[a];
+    }
+    to->size[to->naxes] = chunks;
+    to->inner = 1u << to->naxes++;
+    for (int k = 0; k < x->n; k++) {
+        const nb_nest_value *v = &x->value[k];
+        if (v->axes & x->inner) continue;
+        nb_nest_value m = *v;
+        m.axes = 0;
+        memset(m.stride, 0, sizeof m.stride);
+        bool sums = v->kind == NB_NEST_REDUCE;
+        for (int o = 0; o < to->naxes - 1; o++) {
+            m.stride[o] = sums ? stride[outer[o]] : v->stride[outer[o]];
+            m.axes |= (v->axes >> outer[o] & 1) << o;
+        }
+        if (sums) {
+            nb_nest_value l = {.kind = NB_NEST_LOAD,
+                               .dtype = v->dtype,
+                               .stored = v->dtype,
+                               .buffer = buffer++,
+                               .axes = m.axes | to->inner};
+            memcpy(l.stride, m.stride, sizeof l.stride);
+            l.stride[to->naxes - 1] = units;
+            /* A total may vary along fewer axes than it is stored along. */
+            for (int o = 0; o < to->naxes - 1; o++)
+                if (!(m.axes >> o & 1)) l.stride[o] = 0;
+            if (!nb_nest_add(to, l)) return false;
+        }
+        for (int i = 0; i < nb_nest_args(v); i++)
+            m.arg[i] = sums ? to->n - 1 : at[v->arg[i]];
+        at[k] = to->n;
+        if (!nb_nest_add(to, m)) return false;
+    }
+    to->nbuffers = buffer;
+    return true;
+}
+
+static int64_t total_bytes(const nb_nest *x, int64_t chunks, int64_t *bytes)
+{
+    int n = 0;
+    for (int k = 0; k < x->n; k++)
+        if (x->value[k].kind == NB_NEST_REDUCE)
+            bytes[n++] = chunks * nb_nest_units(x) *
+                         (int64_t)nb_dtype_size(x->value[k].dtype);
+    return n;
+}
+
+bool nb_nest_split(const nb_nest *x, nb_nest **first, nb_nest **second,
+                   int64_t *bytes)
+{
+    bool late[NB_MAX_SPLIT_VALUES];
+    int a = longest(x);
+    int64_t size, chunks = chunks_of(x, a, &size);
+    find_late(x, late);
+    *first = nb_alloc_zero(sizeof **first);
+    *second = nb_alloc_zero(sizeof **second);
+    bool ok = *first && *second &&
+              first_nest(x, a, chunks, size, late, *first) &&
+              second_nest(x, chunks, *second);
+    if (ok) {
+        total_bytes(x, chunks, bytes);
+        return true;
+    }
+    nb_nest_free(*first);
+    nb_nest_free(*second);
+    return false;
+}

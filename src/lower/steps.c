@@ -1,0 +1,296 @@
+/* steps.c - the steps of a plan, and their nests. */
+#include "lower/fuse.h"
+
+#include "core/convert.h"
+#include "lower/repeat.h"
+#include "lower/split.h"
+
+#include <string.h>
+
+/* The nest being made of a group. */
+typedef struct maker {
+    nb_fusion *f;
+    int group;
+    nb_nest *nest;
+    nb_step *step;
+    int *value; /* by line: the value of the nest that it is, -1: none */
+} maker;
+
+static nb_dtype wide(nb_dtype d)
+{
+    return d == NB_F16 || d == NB_BF16 ? NB_F32 : d;
+}
+
+/* The dtype that the instructions of a call compute in. */
+static nb_dtype compute_type(const nb_call *c, const nb_tensor *y)
+{
+    int i = 0;
+    if (c->op->in == NB_IN_BOOL) return NB_BOOL;
+    if (c->op->out != NB_OUT_BOOL && c->op->out != NB_OUT_I64)
+        return wide((nb_dtype)y->dtype);
+    while (i < c->nin - 1 && (c->op->index | c->op->mask) >> i & 1)
+        i++;
+    return wide((nb_dtype)c->in[i]->dtype);
+}
+
+/* The buffer of the step that is the block of a root line. */
+static int buffer_of(maker *m, int root)
+{
+    nb_step *s = m->step;
+    for (int b = 0; b < s->nbuffers; b++)
+        if (s->buffer[b] == root) return b;
+    int *more = nb_resize(s->buffer, (size_t)(s->nbuffers + 1) * sizeof *more);
+    if (!more) return -1;
+    s->buffer = more;
+    s->buffer[s->nbuffers] = root;
+    m->nest->nbuffers = s->nbuffers + 1;
+    return s->nbuffers++;
+}
+
+static int add(maker *m, nb_nest_value v)
+{
+    return nb_nest_add(m->nest, v) ? m->nest->n - 1 : -1;
+}
+
+/* An access to line k, whose dims lie along those axes. */
+static bool access_to(maker *m, int k, const int *axis, nb_nest_value *v)
+{
+    const nb_place *at = &m->f->plan->place[k];
+    const nb_tensor *x = m->f->plan->node[k];
+    v->stored = (nb_dtype)x->dtype;
+    v->dtype = wide(v->stored);
+    v->offset = at->offset;
+    for (int d = 0; d < x->nlanes + x->rank; d++)
+        if (axis[d] >= 0) v->stride[axis[d]] += at->stride[d];
+    for (int a = 0; a < m->nest->naxes; a++)
+        if (v->stride[a]) v->axes |= 1u << a;
+    return (v->buffer = buffer_of(m, at->root)) >= 0;
+}
+
+static bool same_access(const nb_nest_value *a, const nb_nest_value *b)
+{
+    return a->kind == b->kind && a->buffer == b->buffer &&
+           a->offset == b->offset && a->stored == b->stored &&
+           !memcmp(a->stride, b->stride, sizeof a->stride);
+}
+
+static int load(maker *m, int k, const int *axis)
+{
+    nb_nest_value v = {.kind = NB_NEST_LOAD};
+    if (!access_to(m, k, axis, &v)) return -1;
+    for (int i = 0; i < m->nest->n; i++)
+        if (same_access(&m->nest->value[i], &v)) return i;
+    return add(m, v);
+}
+
+static int constant(maker *m, nb_dtype d, const void *from, nb_dtype is)
+{
+    nb_nest_value v = {.kind = NB_NEST_CONST, .dtype = d};
+    nb_convert(&v.bits, d, 1, from, is, 1, 1);
+    for (int i = 0; i < m->nest->n; i++) {
+        const nb_nest_value *x = &m->nest->value[i];
+        if (x->kind == v.kind && x->dtype == d && x->bits == v.bits) return i;
+    }
+    return add(m, v);
+}
+
+static int converted(maker *m, int x, nb_dtype to)
+{
+    if (x < 0) return -1;
+    const nb_nest_value *from = &m->nest->value[x];
+    if (from->dtype == to) return x;
+    if (from->kind == NB_NEST_CONST) {
+        int64_t bits = from->bits;
+        return constant(m, to, &bits, from->dtype);
+    }
+    return add(m, (nb_nest_value){.kind = NB_NEST_CONVERT,
+                                  .dtype = to,
+                                  .compute = from->dtype,
+                                  .arg = {x, x, x},
+                                  .axes = from->axes});
+}
+
+/* The value of operand i of line c, in the dtype wanted. */
+static int operand(maker *m, int c, int i, nb_dtype want)
+{
+    const nb_graph *g = m->f->plan->graph;
+    int k = g->line[c].in[i], dim[NB_MAX_DIMS], axis[NB_MAX_DIMS];
+    int base = nb_line_behind(m->f->plan, k, dim);
+    if (m->f->plan->group[base] == m->group)
+        return converted(m, m->value[base], want);
+    if (g->line[base].kind == NB_LINE_NUMBER) {
+        int64_t bits = g->line[base].number;
+        return constant(m, want, &bits, g->line[base].dtype);
+    }
+    nb_operand_axes(m->f, c, i, axis);
+    return converted(m, load(m, k, axis), want);
+}
+
+static int instruction(maker *m, const nb_instr *x, nb_dtype compute,
+                       const int *v)
+{
+    if (x->scalar == NB_S_none) return constant(m, compute, &x->value, NB_F64);
+    /* Instructions of one operand name others that are not there. */
+    int a = v[x->arg[0]], b = v[x->arg[1]], c = v[x->arg[2]];
+    if (b < 0) b = a;
+    if (c < 0) c = b;
+    nb_nest_value i = {.kind = NB_NEST_SCALAR,
+                       .dtype = x->is_bool ? NB_BOOL : compute,
+                       .compute = compute,
+                       .scalar = x->scalar,
+                       .arg = {a, b, c}};
+    i.axes = m->nest->value[a].axes | m->nest->value[b].axes |
+             m->nest->value[c].axes;
+    return add(m, i);
+}
+
+/* The work of line k at a point; its value before any reduction. */
+static int body(maker *m, int k)
+{
+    nb_call c = nb_call_of(m->f->plan->node[k]);
+    nb_gen g;
+    nb_val result = nb_gen_body(&g, &c);
+    nb_dtype compute = compute_type(&c, m->f->plan->node[k]);
+    int v[NB_MAX_SCALAR_IN + NB_MAX_CODE];
+    for (int i = 0; i < NB_MAX_SCALAR_IN; i++)
+        v[i] = -1;
+    for (int i = 0; i < c.nin; i++)
+        if ((v[i] = operand(m, k, i, g.in_bool[i] ? NB_BOOL : compute)) < 0)
+            return -1;
+    bool copies = c.op->scalar == NB_S_copy;
+    for (int i = 0; !copies && i < g.n; i++) {
+        v[NB_MAX_SCALAR_IN + i] = instruction(m, &g.code[i], compute, v);
+        if (v[NB_MAX_SCALAR_IN + i] < 0) return -1;
+    }
+    return copies ? v[0] : v[result.id];
+}
+
+/* Whether line k of the group is needed outside it. */
+static bool is_needed(const maker *m, int k)
+{
+    const nb_fusion *f = m->f;
+    for (int u = f->first[k]; u < f->first[k + 1]; u++)
+        if (f->plan->group[f->use[u].line] != m->group) return true;
+    return f->handed_out[k];
+}
+
+static bool add_line(maker *m, int k)
+{
+    const nb_fusion *f = m->f;
+    const nb_tensor *y = f->plan->node[k];
+    nb_call c = nb_call_of(f->plan->node[k]);
+    int x = body(m, k), axis[NB_MAX_DIMS];
+    if (x < 0) return false;
+    if (nb_axes_reduce(f->axes[k])) {
+        const nb_nest_value *v = &m->nest->value[x];
+        nb_nest_value r = {.kind = NB_NEST_REDUCE,
+                           .dtype = v->dtype,
+                           .compute = v->dtype,
+                           .reduce = c.op->reduce,
+                           .arg = {x, x, x},
+                           .axes = v->axes & ~m->nest->inner};
+        if ((x = add(m, r)) < 0) return false;
+    }
+    /* A cast to a narrow float rounds; other results keep what they have. */
+    nb_dtype d = (nb_dtype)y->dtype;
+    if (wide(d) != d && c.op->scalar == NB_S_copy)
+        x = converted(m, converted(m, x, d), wide(d));
+    else
+        x = converted(m, x, wide(d));
+    if (x < 0) return false;
+    m->value[k] = x;
+    if (!is_needed(m, k)) return true;
+    nb_nest_value s = {.kind = NB_NEST_STORE, .arg = {x, x, x}};
+    nb_operand_axes(f, k, f->axes[k]->nin, axis);
+    return access_to(m, k, axis, &s) && add(m, s) >= 0;
+}
+
+static bool make_nest(maker *m, nb_step *s)
+{
+    const nb_fused *n = &m->f->nest[m->group];
+    m->step = s;
+    s->nest = m->nest = nb_alloc_zero(sizeof *m->nest);
+    if (!s->nest) return false;
+    s->nest->naxes = n->naxes;
+    memcpy(s->nest->size, n->size, sizeof n->size);
+    s->nest->inner = n->inner;
+    for (int k = n->head; k >= 0; k = m->f->next[k]) {
+        if (!add_line(m, k)) return false;
+        s->line = k;
+    }
+    nb_nest_merge(s->nest);
+    return true;
+}
+
+/* A block of the plan that is no line's. */
+static int extra_block(nb_plan *p, int64_t bytes)
+{
+    if (!nb_grow(&p->extra, &p->extra_room, p->nextra + 1, sizeof *p->extra))
+        return -1;
+    p->extra[p->nextra] = bytes;
+    return p->graph->n + p->nextra++;
+}
+
+/* Splits the last step, if that is of use. */
+static bool split_last(nb_plan *p)
+{
+    int64_t bytes[NB_MAX_SPLIT_VALUES];
+    nb_nest *first, *second;
+    nb_step *s = &p->step[p->nsteps - 1];
+    int was = s->nbuffers;
+    if (!nb_nest_splits(s->nest)) return true;
+    if (!nb_nest_split(s->nest, &first, &second, bytes)) return false;
+    nb_nest_free(s->nest);
+    s->nest = first;
+    nb_step t = {.line = s->line, .nest = second, .nbuffers = first->nbuffers};
+    size_t n = (size_t)first->nbuffers * sizeof *t.buffer;
+    int *buffer = nb_resize(s->buffer, n);
+    if (buffer) s->buffer = buffer;
+    t.buffer = nb_alloc(n);
+    bool ok = buffer && t.buffer &&
+              nb_grow(&p->step, &p->room, p->nsteps + 1, sizeof t);
+    for (int b = was; ok && b < first->nbuffers; b++)
+        ok = (buffer[b] = extra_block(p, bytes[b - was])) >= 0;
+    if (!ok) {
+        nb_nest_free(second);
+        nb_free(t.buffer);
+        return false;
+    }
+    p->step[p->nsteps - 1].nbuffers = first->nbuffers;
+    memcpy(t.buffer, buffer, n);
+    p->step[p->nsteps++] = t;
+    return true;
+}
+
+/* The step of the unit that line k is in. */
+static bool add_step(nb_fusion *f, int k, int *value)
+{
+    nb_plan *p = f->plan;
+    nb_step turns = {.line = k};
+    if (p->graph->line[k].multi) {
+        if (!nb_repeat_nest(p, k, &turns.nest, &turns.buffer)) return false;
+        if (turns.nest) turns.nbuffers = turns.nest->nbuffers;
+    }
+    if (!nb_grow(&p->step, &p->room, p->nsteps + 1, sizeof *p->step)) {
+        nb_nest_free(turns.nest);
+        nb_free(turns.buffer);
+        return false;
+    }
+    nb_step *s = &p->step[p->nsteps++];
+    *s = turns;
+    maker m = {.f = f, .group = p->group[k], .value = value};
+    return m.group < 0 || (make_nest(&m, s) && split_last(p));
+}
+
+bool nb_plan_steps(nb_fusion *f)
+{
+    size_t n = (size_t)f->plan->graph->n + 1;
+    int *value = nb_alloc(n * sizeof *value), units = 0;
+    int *order = nb_alloc(n * sizeof *order);
+    bool ok = value && order && nb_plan_schedule(f, order, &units);
+    for (int i = 0; ok && i < units; i++)
+        ok = add_step(f, order[i], value);
+    nb_free(value);
+    nb_free(order);
+    return ok;
+}

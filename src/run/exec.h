@@ -1,0 +1,47 @@
+/* exec.h - an executable: a plan with its code, that runs on tensors.
+ *
+ * Any number of threads may run one at a time; each run has a frame of its own,
+ * kept for the next. */
+#ifndef NB_RUN_EXEC_H
+#define NB_RUN_EXEC_H
+
+#include "lower/plan.h"
+
+typedef struct nb_exec nb_exec;
+
+/* Takes the graph. */
+nb_exec *nb_exec_new(nb_graph *g);
+void nb_exec_drop(nb_exec *e);
+
+/* Inputs are realised, of the types of the graph; results are lent. */
+bool nb_exec_run(nb_exec *e, nb_tensor *const *x, nb_tensor **y);
+
+/* The same; `recorded` is what the graph was before the passes, for runs that
+ * are watched or compared with it. */
+bool nb_exec_run_as(nb_exec *e, const nb_graph *recorded, nb_tensor *const *x,
+                    nb_tensor **y);
+
+/* Runs the code and nothing else.  Whoever watches, or NULL, is told before and
+ * after each step, and may ask for values of lines: those that the step reads
+ * or wrote.  A run that is watched takes no memory of inputs. */
+typedef nb_tensor *nb_run_value(void *run, int line);
+typedef struct nb_run_watch {
+    bool (*step)(void *ctx, int s, bool after, nb_run_value *value, void *run);
+    void *ctx;
+} nb_run_watch;
+bool nb_exec_run_watched(nb_exec *e, nb_tensor *const *x, nb_tensor **y,
+                         const nb_run_watch *watch);
+
+/* For tests: changes nests before code is made of them; NULL: nothing does. */
+extern void (*nb_exec_spoil)(nb_nest *x);
+
+/* Inputs whose blocks results may take, where no one else holds them. */
+bool nb_exec_donate(nb_exec *e, int n, const int *inputs);
+int64_t nb_exec_donated_bytes(const nb_exec *e);
+
+/* Why ops run one by one: there is no compiler; "" if there is code. */
+const char *nb_exec_trouble(const nb_exec *e);
+
+const nb_plan *nb_exec_plan(const nb_exec *e);
+
+#endif

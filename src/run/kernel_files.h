@@ -1,0 +1,22 @@
+/* kernel_files.h - the sources of a kernel: which files, and what is in them. */
+#ifndef NB_RUN_KERNEL_FILES_H
+#define NB_RUN_KERNEL_FILES_H
+
+#include "base/text.h"
+#include "nabla/custom.h"
+
+typedef struct nb_sources {
+    char **path; /* .c files, in the order they are compiled */
+    int n, room;
+    uint64_t hash[2]; /* of them and of the local headers they include */
+} nb_sources;
+
+/* Finds and reads them: NB_ENOFILE for a path that does not exist, NB_EVALUE
+ * where there is no C. */
+bool nb_sources_find(nb_sources *s, const nb_kernel_source *k);
+void nb_sources_free(nb_sources *s);
+
+/* A file as a text; what begins the message if it cannot be read. */
+bool nb_file_text(const char *path, const char *what, nb_text *to);
+
+#endif

@@ -1,0 +1,174 @@
+/* kernel_source.c - kernels from C sources: found in this process, or on disk,
+ * or compiled.
+ *
+ * A library is known by a key of the sources, the headers beside them and
+ * nabla/kernel.h, the compiler and its flags, and the processor; so what was
+ * changed is compiled again, and what was changed back is not.  Libraries stay
+ * open as long as the process: what was recorded calls them. */
+#define _GNU_SOURCE
+#include "backend/cpu/cpu.h"
+#include "backend/cpu/disk.h"
+#include "ops/rows.h"
+#include "run/compiler.h"
+#include "run/kernel_files.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct library {
+    struct library *next;
+    nb_key key;
+    void *handle;
+} library;
+
+static struct {
+    pthread_mutex_t lock; /* held while one is made: others wait for it */
+    library *first;
+} libraries = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The folder that nabla/kernel.h is in: above the file that this code is in,
+ * in a build as in an installation. */
+static bool find_headers(char folder[PATH_MAX])
+{
+    Dl_info info;
+    char path[PATH_MAX], header[PATH_MAX + 32];
+    if (!dladdr((void *)&libraries, &info) || !realpath(info.dli_fname, path))
+        return false;
+    for (int up = 0; up < 5; up++) {
+        char *slash = strrchr(path, '/');
+        if (!slash || strlen(path) > PATH_MAX - 32) return false;
+        *slash = '\0';
+        snprintf(header, sizeof header, "%s/include/nabla/kernel.h", path);
+        FILE *f = fopen(header, "rb");
+        if (!f) continue;
+        fclose(f);
+        snprintf(folder, PATH_MAX, "%s/include", path);
+        return true;
+    }
+    return false;
+}
+
+static const char *headers(const char *who)
+{
+    static const char *found; /* with the lock held */
+    char folder[PATH_MAX];
+    if (!found && find_headers(folder))
+        found = nb_intern(folder, strlen(folder));
+    if (!found && !nb_failed())
+        return nb_fail(NB_ERUNTIME,
+                       "%s: nabla/kernel.h is not beside the library", who);
+    return found;
+}
+
+static bool key_of(const nb_sources *s, const char *who, nb_key *key)
+{
+    nb_text header = {0};
+    char path[PATH_MAX + 32];
+    const char *version = nb_compiler_version(who), *folder = headers(who);
+    if (!version || !folder) return false;
+    snprintf(path, sizeof path, "%s/nabla/kernel.h", folder);
+    bool ok = nb_file_text(path, who, &header);
+    const char *part[] = {nb_text_get(&header), version, nb_compiler_flags,
+                          nb_cpu_target()->id, nb_version()};
+    for (int k = 0; k < 2; k++) {
+        key->part[k] = s->hash[k];
+        for (int i = 0; i < 5; i++)
+            key->part[k] = nb_hash(key->part[k], part[i], strlen(part[i]));
+    }
+    nb_text_free(&header);
+    return ok;
+}
+
+static void *find(nb_key key)
+{
+    for (library *l = libraries.first; l; l = l->next)
+        if (!memcmp(&l->key, &key, sizeof key)) return l->handle;
+    return NULL;
+}
+
+/* From disk; NULL, without an error unless memory ran out, if it is not there
+ * or cannot be opened. */
+static void *from_disk(nb_key key, const char *who)
+{
+    nb_object o;
+    if (!nb_disk_read(key, &o) || !o.data) return NULL;
+    void *handle = nb_library_open(who, o.data, o.n);
+    nb_object_free(&o);
+    if (!handle && nb_error_code() != NB_EMEMORY) nb_error_clear();
+    return handle;
+}
+
+static void *compiled(const nb_sources *s, nb_key key, const char *who)
+{
+    nb_text bytes = {0};
+    void *handle = NULL;
+    if (nb_compiler_run(who, s->n, s->path, headers(who), &bytes))
+        handle = nb_library_open(who, bytes.data, (size_t)bytes.n);
+    if (handle)
+        nb_disk_write(key, &(nb_object){bytes.data, (size_t)bytes.n, 0});
+    nb_text_free(&bytes);
+    return handle;
+}
+
+static void *opened(const nb_sources *s, const char *who)
+{
+    nb_key key;
+    if (!key_of(s, who, &key)) return NULL;
+    void *handle = find(key);
+    if (handle) return handle;
+    library *l = nb_alloc_forever(sizeof *l);
+    if (!l) return NULL;
+    handle = from_disk(key, who);
+    if (!handle && !nb_failed()) handle = compiled(s, key, who);
+    if (!handle) return free(l), NULL;
+    *l = (library){libraries.first, key, handle};
+    libraries.first = l;
+    return handle;
+}
+
+static nb_kernel_fn *load(const nb_kernel_source *k)
+{
+    nb_sources s;
+    bool ok = nb_sources_find(&s, k);
+    pthread_mutex_lock(&libraries.lock);
+    void *lib = ok ? opened(&s, k->name) : NULL;
+    pthread_mutex_unlock(&libraries.lock);
+    void *fn = lib ? dlsym(lib, k->name) : NULL;
+    if (lib && !fn)
+        nb_fail(NB_EVALUE,
+                "%s: there is no function for the CPU: %s does not export "
+                "void %s(const nb_kernel_args *), see NB_KERNEL",
+                k->name, s.path[0], k->name);
+    nb_sources_free(&s);
+    return (nb_kernel_fn *)fn;
+}
+
+/* A number that has no dtype yet gets that which it has alone. */
+static nb_tensor *strong(nb_tensor *x)
+{
+    if (!x || !nb_is_weak(x)) return x;
+    nb_dtype d = nb_dtype_common(1, &x);
+    return d ? nb_as(x, d) : NULL;
+}
+
+nb_status nb_kernel_call(const nb_kernel_source *source, int nin,
+                         nb_tensor *const *in, int nattr, const nb_named *attr,
+                         int nout, const nb_type *type, nb_tensor **out)
+{
+    nb_results r = {.room = nout, .out = out};
+    if (!source || !source->name || !*source->name)
+        return nb_fail(NB_EVALUE, "a kernel without a name"), NB_EVALUE;
+    nb_tensor **x = nb_alloc((size_t)(nin + 1) * sizeof *x);
+    bool ok = x;
+    for (int i = 0; ok && i < nin; i++)
+        ok = (x[i] = strong(in[i]));
+    nb_kernel_fn *fn = ok ? load(source) : NULL;
+    ok = fn &&
+         nb_rows_record(source->name, fn, nin, x, nattr, attr, nout, type, &r);
+    nb_free(x);
+    return NB_STATUS(ok);
+}

@@ -1,0 +1,365 @@
+/* lazy.c - realising by executables.
+ *
+ * A loop in plain lazy style asks for the same program again and again, on
+ * other data.  Programs are told apart by the hash of what was recorded; one
+ * that comes back, or is long, is compiled and kept.  Numbers in expressions
+ * are inputs like tensors, or a learning rate that changes would make a new
+ * program each time.
+ *
+ * What somebody else still holds is a result too; all the rest of a program
+ * never gets a value, and is computed again if it is asked for after all. */
+#include "run/lazy.h"
+
+#include "backend/cpu/llvm.h"
+#include "core/graph.h"
+#include "run/check.h"
+#include "transform/region.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum {
+    SMALL = 1 << 15, /* elements computed by loops, less are not worth it */
+    LONG = 1 << 23,  /* worth it at once */
+    KEPT = 256,
+    SEEN = 4096
+};
+
+typedef struct program {
+    struct program *next;
+    uint64_t hash;
+    nb_exec *exec; /* NULL: it cannot be compiled */
+    atomic_int refs;
+} program;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static program *first; /* the one used last in front */
+static uint64_t seen[SEEN];
+static nb_lazy_stats stats;
+
+static void program_drop(program *p)
+{
+    if (atomic_fetch_sub(&p->refs, 1) != 1) return;
+    nb_exec_drop(p->exec);
+    nb_free(p);
+}
+
+nb_lazy_stats nb_lazy_stats_get(void)
+{
+    pthread_mutex_lock(&lock);
+    nb_lazy_stats s = stats;
+    for (const program *p = first; p; p = p->next)
+        s.kept++;
+    pthread_mutex_unlock(&lock);
+    return s;
+}
+
+void nb_lazy_clear(void)
+{
+    pthread_mutex_lock(&lock);
+    program *p = first;
+    first = NULL;
+    memset(seen, 0, sizeof seen);
+    pthread_mutex_unlock(&lock);
+    for (program *next; p; p = next) {
+        next = p->next;
+        program_drop(p);
+    }
+}
+
+/* What a realisation would compile: from `in` to `out`, both kept. */
+typedef struct job {
+    nb_list in, out;
+    double work; /* elements that loops compute */
+    bool fits;
+} job;
+
+static double elements(const nb_tensor *x)
+{
+    int64_t size[NB_MAX_DIMS], stride[NB_MAX_DIMS];
+    double n = 1;
+    for (int d = nb_tensor_strides(x, size, stride) - 1; d >= 0; d--)
+        n *= (double)size[d];
+    return n;
+}
+
+static bool is_closed(const nb_graph *g);
+
+/* What an op does follows from its name, attributes and programs; but for ops
+ * made at a call that hold something else, such as functions. */
+static bool is_plain_op(const nb_op *op)
+{
+    if (!op->release) return true;
+    for (int k = 0; k < 2; k++)
+        if (op->region[k] && !is_closed(op->region[k])) return false;
+    return op->region[0];
+}
+
+static bool is_plain(const nb_tensor *x)
+{
+    return x->op && is_plain_op(x->op);
+}
+
+static bool add_input(job *j, nb_tensor *x, uint32_t mark)
+{
+    if (x->mark == mark) return true;
+    x->mark = mark;
+    if (x->nlanes) j->fits = false;
+    return nb_list_add(&j->in, nb_keep(x));
+}
+
+/* Under the graph lock: who is used how often, then what is held besides. */
+static bool survey(job *j, int n, nb_tensor **node)
+{
+    uint32_t mark = nb_graph_mark(), input = nb_graph_mark();
+    for (int k = 0; k < n; k++) {
+        node[k]->mark = mark;
+        node[k]->slot = 1; /* held by the list of nodes */
+        if (nb_tensor_done(node[k]) || !is_plain(node[k])) j->fits = false;
+    }
+    for (int k = 0; j->fits && k < n; k++) {
+        bool loops = node[k]->op->scalar || node[k]->op->body;
+        if (loops) j->work += elements(node[k]);
+        for (int i = 0; i < node[k]->nin; i++) {
+            nb_tensor *x = nb_tensor_in(node[k])[i];
+            if (x->mark == mark)
+                x->slot++;
+            else if (!nb_tensor_done(x))
+                j->fits = false;
+            else if (!add_input(j, x, input))
+                return false;
+        }
+    }
+    return true;
+}
+
+static bool find_results(job *j, int n, nb_tensor **node, int nroots,
+                         nb_tensor *const *root)
+{
+    for (int k = 0; k < n; k++) {
+        bool held = (int)node[k]->slot < atomic_load(&node[k]->refs);
+        for (int i = 0; !held && i < nroots; i++)
+            held = root[i] == node[k];
+        if (!held || node[k]->flags & NB_MULTI) continue;
+        if (node[k]->nlanes) j->fits = false;
+        if (!nb_list_add(&j->out, nb_keep(node[k]))) return false;
+    }
+    return true;
+}
+
+static void job_free(job *j)
+{
+    for (int i = 0; i < j->in.n; i++)
+        nb_drop(j->in.at[i]);
+    for (int i = 0; i < j->out.n; i++)
+        nb_drop(j->out.at[i]);
+    nb_list_free(&j->in);
+    nb_list_free(&j->out);
+}
+
+/* A tensor that another thread has computed meanwhile stands in the graph with
+ * its value, of which the hash knows nothing. */
+static bool is_closed(const nb_graph *g)
+{
+    for (int k = 0; k < g->n; k++)
+        if (g->line[k].kind == NB_LINE_CAPTURED ||
+            (g->line[k].op && !is_plain_op(g->line[k].op)))
+            return false;
+    return true;
+}
+
+/* Whether the program has been here before. */
+static bool has_been_seen(uint64_t hash)
+{
+    bool so = seen[hash % SEEN] == hash;
+    seen[hash % SEEN] = hash;
+    return so;
+}
+
+static void trim(void)
+{
+    program *p = first;
+    for (int i = 1; p && i < KEPT; i++)
+        p = p->next;
+    if (!p) return;
+    program *old = p->next;
+    p->next = NULL;
+    for (program *next; old; old = next) {
+        next = old->next;
+        program_drop(old);
+    }
+}
+
+static program *find(uint64_t hash)
+{
+    for (program **at = &first; *at; at = &(*at)->next) {
+        program *p = *at;
+        if (p->hash != hash) continue;
+        *at = p->next;
+        p->next = first;
+        atomic_fetch_add(&p->refs, 1);
+        return first = p;
+    }
+    return NULL;
+}
+
+/* Takes the graph.  A program that cannot be compiled is kept as that. */
+static program *make(nb_graph *g, uint64_t hash)
+{
+    program *p = nb_alloc_zero(sizeof *p);
+    if (!p) return nb_graph_free(g), NULL;
+    p->hash = hash;
+    p->refs = 2;
+    p->exec = nb_exec_new(g);
+    if (!p->exec) nb_error_clear();
+    pthread_mutex_lock(&lock);
+    p->next = first;
+    first = p;
+    stats.misses++;
+    trim();
+    pthread_mutex_unlock(&lock);
+    return p;
+}
+
+/* The program of a job, NULL without an error if it had better not be
+ * compiled. */
+static program *program_of(const job *j)
+{
+    nb_graph *g;
+    if (nb_graph_of(j->in.n, j->in.at, j->out.n, j->out.at, &g) != NB_OK)
+        return NULL;
+    uint64_t hash = nb_graph_hash(g);
+    pthread_mutex_lock(&lock);
+    program *p = find(hash);
+    bool wanted = is_closed(g) && (j->work >= LONG || has_been_seen(hash));
+    stats.hits += p != NULL;
+    stats.passed += !p && !wanted;
+    pthread_mutex_unlock(&lock);
+    if (!p && wanted) return make(g, hash);
+    nb_graph_free(g);
+    return p;
+}
+
+static void settle(nb_tensor *x, nb_tensor *value)
+{
+    size_t n = (size_t)(x->nlanes + x->rank) + 1;
+    nb_tensor **old = NULL;
+    int64_t *strides = NULL;
+    if (value->strides && (strides = nb_alloc(n * sizeof *strides)))
+        memcpy(strides, value->strides, (n - 1) * sizeof *strides);
+    if (value->strides && !strides) return;
+    nb_graph_lock();
+    bool ours = !nb_tensor_done(x);
+    if (ours) nb_tensor_settle(x, value->buffer, value->data, strides);
+    int count = ours ? nb_tensor_forget(x, &old) : 0;
+    nb_graph_unlock();
+    for (int i = 0; i < count; i++)
+        nb_drop(old[i]);
+    if (!ours) nb_free(strides);
+}
+
+/* Whoever compares wants to know what was recorded. */
+static bool run_on(const job *j, nb_exec *e, nb_tensor **y)
+{
+    nb_graph *g = NULL;
+    if (nb_check_get() &&
+        nb_graph_of(j->in.n, j->in.at, j->out.n, j->out.at, &g) != NB_OK)
+        return false;
+    bool ok = nb_exec_run_as(e, g, j->in.at, y);
+    nb_graph_free(g);
+    return ok;
+}
+
+static bool run(const job *j, program *p)
+{
+    nb_tensor **y = nb_array(j->out.n);
+    bool ok = y && nb_scope_open() == NB_OK;
+    if (ok) {
+        ok = run_on(j, p->exec, y);
+        for (int i = 0; ok && i < j->out.n; i++)
+            settle(j->out.at[i], y[i]);
+        nb_scope_close(0, NULL);
+    }
+    nb_free(y);
+    return ok;
+}
+
+/* For programs that run many times */
+
+struct nb_program {
+    program *of; /* shared by equal ones, or */
+    nb_exec *own;
+};
+
+static void drop_program(nb_program *p)
+{
+    if (!p) return;
+    if (p->of) program_drop(p->of);
+    nb_exec_drop(p->own);
+    nb_free(p);
+}
+
+/* Takes the graph. */
+static program *shared(nb_graph *g)
+{
+    uint64_t hash = nb_graph_hash(g);
+    pthread_mutex_lock(&lock);
+    program *p = find(hash);
+    stats.hits += p != NULL;
+    pthread_mutex_unlock(&lock);
+    if (!p) return make(g, hash);
+    nb_graph_free(g);
+    return p;
+}
+
+static nb_program *make_program(int nx, nb_tensor *const *x, int ny,
+                                nb_tensor *const *y)
+{
+    nb_graph *g;
+    bool wanted = nb_llvm_there() && !nb_runs_plainly();
+    nb_program *p = wanted ? nb_alloc_zero(sizeof *p) : NULL;
+    if (!p || nb_graph_of(nx, x, ny, y, &g) != NB_OK) return nb_free(p), NULL;
+    if (is_closed(g))
+        p->of = shared(g);
+    else
+        p->own = nb_exec_new(g);
+    if (p->own || (p->of && p->of->exec)) return p;
+    nb_error_clear();
+    drop_program(p);
+    return NULL;
+}
+
+static bool run_program(nb_program *p, nb_tensor *const *x, nb_tensor **y)
+{
+    return nb_exec_run(p->of ? p->of->exec : p->own, x, y);
+}
+
+const nb_programs nb_programs_run = {make_program, run_program, drop_program};
+
+static bool is_small(int n, nb_tensor **node)
+{
+    double work = 0;
+    for (int k = 0; k < n && work < SMALL; k++)
+        if (node[k]->op && (node[k]->op->scalar || node[k]->op->body))
+            work += elements(node[k]);
+    return work < SMALL;
+}
+
+bool nb_lazy_run(int n, nb_tensor **node, int nroots, nb_tensor *const *root,
+                 bool *done)
+{
+    job j = {.fits = true};
+    if (is_small(n, node) || nb_runs_plainly() || !nb_llvm_there()) return true;
+    nb_graph_lock();
+    bool ok = survey(&j, n, node) &&
+              (!j.fits || find_results(&j, n, node, nroots, root));
+    nb_graph_unlock();
+    program *p = ok && j.fits ? program_of(&j) : NULL;
+    if (p && p->exec) {
+        ok = run(&j, p);
+        *done = ok;
+    }
+    if (p) program_drop(p);
+    job_free(&j);
+    return ok;
+}

@@ -1,0 +1,20 @@
+/* lazy.h - executables for what is realised without having been compiled. */
+#ifndef NB_RUN_LAZY_H
+#define NB_RUN_LAZY_H
+
+#include "core/tensor.h"
+
+/* Computes the roots by an executable of the nodes, which are in order and hold
+ * all that is needed.  *done stays false, without an error, if they had better
+ * run one by one: small work, a program that is new, values that are unknown. */
+bool nb_lazy_run(int n, nb_tensor **node, int nroots, nb_tensor *const *root,
+                 bool *done);
+
+/* Executables kept, and how often one was found, made, or not wanted. */
+typedef struct nb_lazy_stats {
+    int64_t kept, hits, misses, passed;
+} nb_lazy_stats;
+nb_lazy_stats nb_lazy_stats_get(void);
+void nb_lazy_clear(void);
+
+#endif

@@ -1,0 +1,370 @@
+/* test_compile.c - compiled code computes what the reference does.
+ *
+ * Every op of the catalogue, alone and under transforms, is compiled as one
+ * program and compared with its ops run one by one; and again with its real
+ * inputs in each other dtype.  Then the parts: what fuses, what is kept in
+ * memory, what the cache counts, what is refused. */
+#include "support/subject.h"
+
+#include "backend/cpu/llvm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct word {
+    const char *name;
+    int n;
+    way way[2]; /* the last applied first */
+} word;
+
+static const word all_words[] = {
+    {"", 0, {0}},
+    {"vjp ", 1, {VJP}},
+    {"jvp ", 1, {JVP}},
+    {"vmap ", 1, {VMAP}},
+    {"scan ", 1, {SCAN}},
+    {"checkpoint ", 1, {CHECKPOINT}},
+    {"vmap vjp ", 2, {VMAP, VJP}},
+    {"vjp vmap ", 2, {VJP, VMAP}},
+    {"jvp vjp ", 2, {JVP, VJP}},
+};
+enum { NWORDS = sizeof all_words / sizeof all_words[0] };
+
+/* Shapes that depend on data are asked for while recording. */
+static bool reads_values(const nb_op *op)
+{
+    return op->nout == -1 || !strcmp(op->name, "nonzero") ||
+           !strncmp(op->name, "unique", 6);
+}
+
+static bool is_unmappable(const nb_op *op, const word *w)
+{
+    bool maps = false;
+    for (int i = 0; i < w->n; i++)
+        maps = maps || w->way[i] == VMAP || w->way[i] == SCAN;
+    return maps && reads_values(op);
+}
+
+static void compare(const nb_op *op, const char *how, const task *t,
+                    double tolerance)
+{
+    nb_tensor *want[MAX_ARGS], *got[MAX_ARGS];
+    int n = MAX_ARGS, m = MAX_ARGS;
+    nb_func *f = nb_compile(t->fn, NULL);
+    if (!expect(nb_func_call(t->fn, t->nin, t->x, &n, want) == NB_OK,
+                "%s%s runs", how, op->name))
+        return;
+    bool ok = nb_func_call(f, t->nin, t->x, &m, got) == NB_OK && m == n;
+    for (int k = 0; ok && k < n; k++)
+        ok = near(got[k], want[k], tolerance);
+    expect(ok, "%s%s compiled", how, op->name);
+}
+
+static void every_word(nb_op *op)
+{
+    for (int k = 0; k < NWORDS; k++) {
+        subject f;
+        task t;
+        if (reads_values(op) || is_unmappable(op, &all_words[k])) continue;
+        nb_scope_open();
+        if (!subject_of(op, &f, &t)) {
+            expect(false, "%s: no sample", op->name);
+        } else {
+            for (int i = all_words[k].n - 1; i >= 0; i--)
+                t = task_transform(all_words[k].way[i], &t, ~(uint64_t)0, 0);
+            compare(op, all_words[k].name, &t, 1e-9);
+        }
+        nb_scope_close(0, NULL);
+    }
+}
+
+/* The op on its inputs cast to a dtype. */
+typedef struct typed {
+    sample s;
+    nb_dtype dtype;
+} typed;
+
+static nb_status typed_body(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                            nb_tensor **y)
+{
+    const typed *f = ctx;
+    return nb_op_call(f->s.op, nx, x, f->s.nval, f->s.val, ny, y);
+}
+
+static const struct {
+    nb_dtype dtype;
+    double tolerance;
+} dtypes[] = {{NB_F32, 1e-5}, {NB_F16, 1e-2}, {NB_BF16, 8e-2}, {NB_I8, 1e-5},
+              {NB_I16, 1e-5}, {NB_I32, 1e-5}, {NB_I64, 1e-5},  {NB_U8, 1e-5},
+              {NB_U16, 1e-5}, {NB_U32, 1e-5}, {NB_U64, 1e-5},  {NB_BOOL, 1e-5}};
+enum { NTYPES = sizeof dtypes / sizeof dtypes[0] };
+
+static void every_dtype(nb_op *op)
+{
+    for (int k = 0; k < NTYPES; k++) {
+        typed f = {.dtype = dtypes[k].dtype};
+        nb_tensor *y[MAX_ARGS];
+        task t = {.nout = MAX_ARGS};
+        if (reads_values(op)) continue;
+        nb_scope_open();
+        bool ok = sample_random(&f.s, op);
+        t.nin = f.s.nin;
+        t.fn = nb_func_new(typed_body, &f);
+        for (int i = 0; ok && i < t.nin; i++) {
+            bool real =
+                is_float(f.s.in[i]) && !((op->index | op->mask) >> i & 1);
+            t.x[i] = real ? nb_cast(f.s.in[i], f.dtype) : f.s.in[i];
+        }
+        ok = ok && nb_func_call(t.fn, t.nin, t.x, &t.nout, y) == NB_OK &&
+             nb_realize_now(t.nout, y);
+        nb_error_clear();
+        if (ok) {
+            char how[32];
+            snprintf(how, sizeof how, "%s ", nb_dtype_brief(f.dtype));
+            compare(op, how, &t, dtypes[k].tolerance);
+        }
+        nb_scope_close(0, NULL);
+    }
+}
+
+/* What the cache counts, and what is refused. */
+
+static bool refused(bool failed, nb_status code)
+{
+    failed = failed && nb_error_code() == code;
+    nb_error_clear();
+    return failed;
+}
+
+static nb_tensor *ramp(int64_t n)
+{
+    float v[64];
+    for (int i = 0; i < 64; i++)
+        v[i] = (float)(i % 7) - 2;
+    return nb_constant(NB_F32, 1, &n, v);
+}
+
+static nb_status wave(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                      nb_tensor **y)
+{
+    (void)ctx, (void)nx;
+    y[0] = nb_add(nb_mul(nb_sin(x[0]), x[0]), nb_num(1));
+    return *ny = 1, NB_OK;
+}
+
+static bool counted(nb_func *f, int hits, int misses, int fallbacks, int size)
+{
+    nb_compile_stats s;
+    return nb_compile_stats_of(f, &s) == NB_OK && s.hits == hits &&
+           s.misses == misses && s.fallbacks == fallbacks &&
+           s.cache_size == size;
+}
+
+static bool call_is(nb_func *f, nb_func *like, nb_tensor *x)
+{
+    return near(nb_func_call1(f, 1, &x), nb_func_call1(like, 1, &x), 1e-5);
+}
+
+static void calls_are_counted(void)
+{
+    nb_func *f = nb_func_new(wave, NULL);
+    nb_func *c = nb_compile(f, &(nb_compile_options){.max_cache_size = 2});
+    nb_compile_stats s;
+    expect(call_is(c, f, ramp(3)) && counted(c, 0, 1, 0, 1), "a miss");
+    expect(call_is(c, f, ramp(3)) && counted(c, 1, 1, 0, 1), "a hit");
+    expect(call_is(c, f, ramp(4)) && counted(c, 1, 2, 0, 2), "another size");
+    expect(call_is(c, f, nb_cast(ramp(4), NB_F64)) && counted(c, 1, 3, 0, 2),
+           "another dtype, and the least recently used goes");
+    expect(call_is(c, f, ramp(4)) && counted(c, 2, 3, 0, 2), "one that stayed");
+    expect(call_is(c, f, ramp(3)) && counted(c, 2, 4, 0, 2), "one that went");
+    expect(nb_compile_clear(c) == NB_OK && counted(c, 2, 4, 0, 0), "clear");
+    expect(call_is(c, f, ramp(3)) && counted(c, 2, 5, 0, 1), "made again");
+    nb_caches_clear();
+    expect(counted(c, 2, 5, 0, 0), "all caches are cleared");
+    expect(refused(nb_compile_stats_of(f, &s) != NB_OK, NB_EVALUE),
+           "f is not compiled");
+    nb_compile_options none = {.max_cache_size = -1};
+    expect(refused(!nb_compile(f, &none), NB_EVALUE), "a cache of no size");
+}
+
+/* Twice x, if its first element is positive. */
+static nb_status looks(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                       nb_tensor **y)
+{
+    (void)ctx, (void)nx;
+    double v = nb_item(nb_reduce_sum(x[0], -1, NULL, false));
+    if (nb_error_code()) return nb_error_code();
+    y[0] = v > 0 ? nb_mul(x[0], nb_num(2)) : x[0];
+    return *ny = 1, NB_OK;
+}
+
+static void values_that_are_asked_for_fall_back(void)
+{
+    nb_func *f = nb_func_new(looks, NULL), *c = nb_compile(f, NULL);
+    nb_executable *e = NULL;
+    nb_tensor *x = ramp(7), *y = nb_neg(x);
+    expect(refused(nb_executable_new(f, 1, &x, &e) != NB_OK, NB_ERUNTIME) &&
+               nb_value_asked(),
+           "an executable is refused");
+    expect(call_is(c, f, x) && call_is(c, f, y) && counted(c, 0, 0, 2, 1),
+           "each call falls back");
+    expect(!nb_error_code(), "and leaves no error");
+    expect(nb_executable_new(nb_func_new(wave, NULL), 1, &x, &e) == NB_OK &&
+               !nb_value_asked(),
+           "the next one is not");
+    nb_executable_drop(e);
+}
+
+static nb_status inner(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                       nb_tensor **y)
+{
+    nb_tensor *twice = nb_mul(x[0], nb_num(2));
+    (void)nx;
+    return nb_func_call(ctx, 1, &twice, ny, y);
+}
+
+static nb_status add_up(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                        nb_tensor **y)
+{
+    nb_tensor *twice = nb_mul(x[1], nb_num(2));
+    (void)nx, (void)ny;
+    y[0] = nb_add(x[0], nb_func_call1(ctx, 1, &twice));
+    return *ny = 1, NB_OK;
+}
+
+static void within_others_it_is_the_function(void)
+{
+    nb_func *f = nb_func_new(wave, NULL), *c = nb_compile(f, NULL);
+    nb_func *around = nb_func_new(inner, c), *same = nb_func_new(inner, f);
+    nb_tensor *x = ramp(7), *y[2], *z[2], *zero = nb_num(0);
+    int ny = 2;
+    expect(call_is(nb_compile(around, NULL), same, x), "compile in compile");
+    expect(call_is(nb_grad(around, 1, (int[]){0}), nb_grad(same, 1, (int[]){0}),
+                   x),
+           "compile in grad");
+    zero = nb_cast(zero, NB_F32);
+    expect(nb_scan(nb_func_new(add_up, c), 1, &zero, 1, &x, 7, false, &ny, y) ==
+                   NB_OK &&
+               nb_scan(nb_func_new(add_up, f), 1, &zero, 1, &x, 7, false, &ny,
+                       z) == NB_OK &&
+               near(y[0], z[0], 1e-5),
+           "compile in scan");
+    expect(counted(c, 0, 0, 0, 0), "it was not compiled by itself");
+}
+
+static nb_status noise(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                       nb_tensor **y)
+{
+    (void)ctx, (void)nx;
+    y[0] = nb_add(x[0], nb_random_uniform(nb_next_key(), 1, (int64_t[]){7}, 0,
+                                          1, NB_F32));
+    return *ny = 1, NB_OK;
+}
+
+static void keys_are_drawn_on_each_run(void)
+{
+    nb_func *c = nb_compile(nb_func_new(noise, NULL), NULL);
+    nb_tensor *x = ramp(7), *first = nb_func_call1(c, 1, &x);
+    nb_tensor *second = nb_func_call1(c, 1, &x);
+    expect(first && second && !near(first, second, 1e-3), "noise is fresh");
+    expect(counted(c, 1, 1, 0, 1), "from one executable");
+}
+
+/* (a b) -> cos(sin(a) b) b: a is free when the result is written. */
+static nb_status products(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                          nb_tensor **y)
+{
+    (void)ctx, (void)nx;
+    y[0] = nb_matmul(nb_cos(nb_matmul(nb_sin(x[0]), x[1])), x[1]);
+    return *ny = 1, NB_OK;
+}
+
+static void donated_memory_is_taken(void)
+{
+    float v[64];
+    for (int i = 0; i < 64; i++)
+        v[i] = (float)(i % 5) * 0.1f;
+    int64_t size[] = {8, 8};
+    nb_func *f = nb_func_new(products, NULL);
+    nb_tensor *x[] = {nb_constant(NB_F32, 2, size, v),
+                      nb_constant(NB_F32, 2, size, v)};
+    nb_tensor *want = nb_func_call1(f, 2, x), *y, *held = x[0];
+    nb_executable *e = NULL;
+    int ny = 1;
+    expect(nb_realize(want) == NB_OK &&
+               nb_executable_new(f, 2, x, &e) == NB_OK &&
+               nb_executable_donate(e, 1, (int[]){0}) == NB_OK,
+           "an executable that takes its first argument");
+    expect(nb_executable_memory(e).donated == 256, "its memory is one block");
+    nb_keep(held);
+    ny = 1;
+    expect(nb_executable_run(e, 2, x, &ny, &y) == NB_OK &&
+               near(y, want, 1e-5) && nb_is_realized(held),
+           "not while somebody holds it");
+    nb_drop(held);
+    const void *data = nb_data(x[0], NULL);
+    ny = 1;
+    expect(nb_executable_run(e, 2, x, &ny, &y) == NB_OK &&
+               near(y, want, 1e-5) && nb_data(y, NULL) == data,
+           "the result lies where the argument was");
+    expect(refused(!nb_sin(x[0]), NB_ERUNTIME), "which is gone");
+    expect(refused(nb_realize(x[0]) != NB_OK, NB_ERUNTIME), "with its value");
+    expect(refused(nb_executable_donate(e, 1, (int[]){2}) != NB_OK, NB_EVALUE),
+           "there is no third argument");
+    nb_executable_drop(e);
+}
+
+static void calls_survive_faults(void)
+{
+    nb_scope_open();
+    nb_func *f = nb_func_new(wave, NULL);
+    nb_tensor *x = ramp(5);
+    bool done = false, fine = true;
+    for (int64_t n = 1; n < 3000 && !done; n++) {
+        nb_scope_open();
+        nb_func *c = nb_compile(f, NULL);
+        nb_fault_set(n);
+        nb_tensor *y = nb_func_call1(c, 1, &x);
+        nb_tensor *z = y ? nb_func_call1(c, 1, &x) : NULL;
+        done = nb_fault_is_set();
+        nb_fault_set(0);
+        fine = fine && (z || nb_error_code());
+        nb_error_clear();
+        fine = fine && call_is(c, f, x);
+        nb_scope_close(0, NULL);
+    }
+    nb_scope_close(0, NULL);
+    expect(done && fine, "a failed allocation fails the call, not the next");
+}
+
+static void sentences(void)
+{
+    void (*const all[])(void) = {calls_are_counted,
+                                 values_that_are_asked_for_fall_back,
+                                 within_others_it_is_the_function,
+                                 keys_are_drawn_on_each_run,
+                                 donated_memory_is_taken,
+                                 calls_survive_faults};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        int64_t before = nb_memory_live();
+        nb_scope_open();
+        all[i]();
+        nb_scope_close(0, NULL);
+        nb_caches_clear();
+        if (i) expect(nb_memory_live() <= before + 64, "%zu leaks", i);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (!nb_llvm_there()) return printf("no LLVM here\n"), 77;
+    nb_op *op;
+    for (int i = 0; (op = nb_op_at(i)); i++) {
+        if (argc > 1 && strcmp(argv[1], op->name)) continue;
+        every_word(op);
+        every_dtype(op);
+    }
+    sentences();
+    return tally();
+}
