@@ -21,8 +21,10 @@ from . import (  # noqa: E402
     _dtypes,
     _functions,
     _interop,
+    _operations,
     _table,
     _tensor,
+    debug,
     linalg,  # noqa: F401
     random,
     transforms,
@@ -45,8 +47,8 @@ def _gather() -> dict[str, object]:
         n: f for n, f in _nabla.ops.items() if n not in parts
     }
     found |= {n: getattr(_nabla, n) for n in _table.EXTENSION.split()}
-    homes = (_interop, _dtypes, _devices, _functions, _config)
-    for home in (*homes, transforms, _hidden, _lanes):
+    homes = (_interop, _dtypes, _devices, _functions, _config, _operations)
+    for home in (*homes, debug, transforms, _hidden, _lanes):
         there = vars(home)
         found |= {n: there[n] for n in listed if n in there}
     found.update(random.STATEFUL)
@@ -109,13 +111,16 @@ def __getattr__(name: str) -> object:
         import nabla.testing
 
         return nabla.testing
+    if name == "CompilationStats":  # with it comes dataclasses, which is heavy
+        return transforms.CompilationStats
     raise AttributeError(f"module 'nabla' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), "testing"])
+    return sorted([*globals(), *_LATE])
 
 
+_LATE = ("testing", "CompilationStats")
 _found = _gather()
 globals().update(_found)
 _modules(_found)
@@ -123,5 +128,5 @@ _methods(_found)
 __all__ = [
     n
     for n in dict.fromkeys([*_table.NAMES.split(), *_found])
-    if n in globals() or n == "testing"
+    if n in globals() or n in _LATE
 ]

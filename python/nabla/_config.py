@@ -50,6 +50,7 @@ class Config(ModuleType):
             raise AttributeError(f"config has no switch {name!r}")
         if not _CHECKS[name](value):
             raise ValueError(f"config.{name} cannot be {value!r}")
+        _TELL.get(name, lambda v: None)(value)
         self.__dict__[name] = value
 
     def set(self, **switches: Any) -> Switched:
@@ -77,6 +78,22 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
 }
 
 
+def _set_threads(n: int | None) -> None:
+    _nabla.threads(_DEFAULT_THREADS if n is None else n)
+
+
+def _set_cache_dir(path: str | os.PathLike[str] | None) -> None:
+    _nabla.set_cache_dir(None if path is None else os.fspath(path))
+
+
+_DEFAULT_THREADS = _nabla.threads(None)
+_TELL: dict[str, Callable[[Any], None]] = {
+    "check": _nabla.set_check,
+    "num_threads": _set_threads,
+    "cache_dir": _set_cache_dir,
+}
+
+
 class Switched:
     """What Config.set returns."""
 
@@ -100,11 +117,13 @@ config = Config("nabla.config")
 
 
 def clear_caches() -> None:
-    """Drops what can be made again; live tensors stay valid."""
-    _nabla.trim()
+    """Drops what can be made again, the programs of compiled functions too;
+    live tensors stay valid."""
+    _nabla.clear_caches()
 
 
 def cache_stats() -> dict[str, int]:
-    """Hits, misses and bytes of the cache of executables.  The reference
-    executor makes none, so all are 0."""
-    return {"hits": 0, "misses": 0, "bytes": 0}
+    """Of the compiled code of this process: how often it was found, in memory
+    or on disk, how often it had to be made, and its bytes in use."""
+    here, on_disk, misses, size = _nabla.cache_stats()
+    return {"hits": here + on_disk, "misses": misses, "bytes": size}

@@ -99,6 +99,9 @@ class Loaded(dict[str, "_nabla.Tensor"]):
     metadata: dict[str, str]
 
 
+_nabla.register_pytree_node(Loaded, dict, dict)
+
+
 def load(
     path: str | os.PathLike[str], device: Device | str | None = None
 ) -> Any:

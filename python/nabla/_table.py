@@ -22,6 +22,7 @@ ALIASES = {
     "normal": "gaussian",
     "transfer_to": "to_device",
     "_clear_caches": "clear_caches",
+    "jit": "compile",
 }
 
 # Ops that are parts of functions, and ops that are found in submodules.
@@ -73,7 +74,8 @@ FAMILIES = {
         reduce_min_physical prod all any var std count_nonzero logsumexp
         norm""",
     "multi_output": "split chunk unbind minmax topk unstack",
-    "control_flow": "where cond while_loop scan",
+    "control_flow": """
+        where cond switch while_loop fori_loop scan map associative_scan""",
     "convolution": "conv1d conv2d conv3d conv2d_transpose",
     "pooling": "avg_pool2d max_pool2d",
     "view": """
@@ -135,7 +137,8 @@ incr_batch_dims decr_batch_dims move_axis_to_batch_dims
 move_axis_from_batch_dims unsqueeze_physical squeeze_physical
 broadcast_to_physical
 
-conv1d conv2d conv3d conv2d_transpose avg_pool2d max_pool2d cond while_loop scan
+conv1d conv2d conv3d conv2d_transpose avg_pool2d max_pool2d cond switch
+while_loop fori_loop scan map associative_scan
 
 shard all_gather all_reduce all_to_all distributed_broadcast reduce_scatter
 reshard ppermute to_device transfer_to cpu gpu accelerator DeviceMesh DimSpec

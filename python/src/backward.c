@@ -176,6 +176,12 @@ static bool run(int n, nb_tensor *const *y, nb_tensor *const *ct,
                 bool create_graph, bool accumulate)
 {
     haul h = {0};
+    if (nb_py_compiling()) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "backward sets grad on objects, which a compiled "
+                        "function cannot: use nabla.grad inside compile");
+        return false;
+    }
     bool ok = walk(n, y, ct, &h) && finish(&h, create_graph, accumulate) &&
               store(&h, create_graph);
     let_go(&h);

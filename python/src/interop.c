@@ -98,7 +98,9 @@ static PyObject *bfloat16(void)
 /* NumPy has bfloat16 as a view of 16-bit words alone. */
 static PyObject *numpy_of(PyObject *o)
 {
-    nb_tensor *x = nb_py_get(o);
+    PyObject *whole = nb_py_shown(o);
+    if (!whole) return NULL;
+    nb_tensor *x = nb_py_get(whole);
     bool brief = nb_dtype_of(x) == NB_BF16;
     PyObject *type = brief ? bfloat16() : NULL, *a = NULL;
     if ((brief && !type) || !nb_py_realize(1, &x)) goto done;
@@ -111,6 +113,7 @@ static PyObject *numpy_of(PyObject *o)
     }
 done:
     Py_XDECREF(type);
+    Py_DECREF(whole);
     return a;
 }
 

@@ -25,6 +25,7 @@ PyObject *nb_py_raise(void)
     case NB_ENOFILE: type = PyExc_FileNotFoundError; break;
     case NB_EKEY: type = PyExc_KeyError; break;
     case NB_ELATER: type = PyExc_NotImplementedError; break;
+    case NB_EFLOAT: type = PyExc_FloatingPointError; break;
     default: break;
     }
     const char *message = nb_error_message();
@@ -123,7 +124,9 @@ static int exec(PyObject *module)
     if (make_axis_error(module) < 0 || nb_py_tensor_add(module) < 0 ||
         nb_py_ops_add(module) < 0 || nb_py_tree_add(module) < 0 ||
         nb_py_interop_add(module) < 0 || nb_py_index_add(module) < 0 ||
-        nb_py_transform_add(module) < 0)
+        nb_py_transform_add(module) < 0 || nb_py_trace_add(module) < 0 ||
+        nb_py_compile_add(module) < 0 || nb_py_custom_add(module) < 0 ||
+        nb_py_debug_add(module) < 0)
         return -1;
     return PyModule_AddStringConstant(module, "version", nb_version());
 }

@@ -99,8 +99,24 @@ extern PyMethodDef nb_py_backward_methods[];
 nb_tensor **nb_py_tensors(PyObject *list, int *n);
 PyObject *nb_py_list(int n, nb_tensor *const *x);
 int nb_py_tapes_open(void); /* in this thread */
+
+/* A Tensor whose hidden axes were made by hand, with all of them visible, the
+ * newest first; any other Tensor is itself. */
+PyObject *nb_py_shown(PyObject *o);
 int nb_py_transform_add(PyObject *module);
 extern PyMethodDef nb_py_control_functions[]; /* control.c */
+int nb_py_trace_add(PyObject *module);        /* trace.c */
+
+/* control.c: the body of a function of Python, which is its ctx: called with a
+ * list of tensors, returns one. */
+nb_body nb_py_body;
+
+/* compile.c: whether this thread is recording a function to be compiled; and
+ * the error of what cannot be done then. */
+bool nb_py_compiling(void);
+int nb_py_compile_add(PyObject *module);
+int nb_py_custom_add(PyObject *module); /* custom.c */
+int nb_py_debug_add(PyObject *module);  /* debug.c */
 
 /* Of the engine, which does not say so in its header: a function that lets go
  * of what it closes over when it goes. */

@@ -314,6 +314,7 @@ static PyGetSetDef getset[] = {
 static PyObject *realize(PyObject *o, PyObject *unused)
 {
     (void)unused;
+    if (nb_py_compiling()) return Py_NewRef(o);
     nb_tensor *x = nb_py_realized(o);
     if (!x) return NULL;
     nb_drop(x);
@@ -368,10 +369,11 @@ static PyObject *nested(const char **at, nb_dtype d, const int64_t *size,
 
 static PyObject *tolist(PyObject *o, PyObject *unused)
 {
-    nb_tensor *x = nb_py_realized(o);
+    PyObject *whole = nb_py_shown(o), *list = NULL;
+    nb_tensor *x = whole ? nb_py_realized(whole) : NULL;
     int64_t size[NB_PY_RANK];
-    PyObject *list = NULL;
     (void)unused;
+    Py_XDECREF(whole);
     if (!x) return NULL;
     nb_dtype as = plain(nb_dtype_of(x));
     char *data = PyMem_Malloc((size_t)nb_elements(x) * nb_dtype_size(as) + 1);

@@ -199,6 +199,39 @@ static PyObject *hidden_lanes(PyObject *self, PyObject *o)
     return list;
 }
 
+PyObject *nb_py_shown(PyObject *o)
+{
+    int id[64];
+    int64_t size[64];
+    nb_tensor *x = nb_py_get(o);
+    int all = nb_hidden(x);
+    if (all == 0) return Py_NewRef(o);
+    ENTER;
+    int n = lane_ids(x, id);
+    bool hand = n == all;
+    for (int k = 0; hand && k < n; k++)
+        hand = id[k] < 0 || id[k] >= BEFORE;
+    nb_error_clear();
+    nb_hidden_sizes(x, size);
+    for (int k = 0; hand && k < n; k++)
+        x = nb_lane_show(x, 0, id[k], size[k]);
+    PyObject *y = hand ? nb_py_wrap(x) : Py_NewRef(o);
+    LEAVE;
+    return y;
+}
+
+/* Whether a trace is being made in this thread.  Where a transform hides and
+ * shows axes matters to its listing alone; finding out costs more than they do.
+ */
+static _Thread_local int watched;
+
+static PyObject *watch(PyObject *self, PyObject *yes)
+{
+    (void)self;
+    watched += PyObject_IsTrue(yes) == 1 ? 1 : -1;
+    Py_RETURN_NONE;
+}
+
 static PyObject *hide(PyObject *self, PyObject *args)
 {
     PyObject *x;
@@ -207,6 +240,7 @@ static PyObject *hide(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!ii:hide", nb_py_Tensor, &x, &axis, &id))
         return NULL;
     ENTER;
+    if (watched) nb_py_locate();
     PyObject *y = nb_py_wrap(nb_lane_hide(nb_py_get(x), axis, id));
     LEAVE;
     return y;
@@ -225,6 +259,7 @@ static PyObject *show(PyObject *self, PyObject *args)
     long at = axis == Py_None ? NB_UNMAPPED : PyLong_AsLong(axis);
     if (PyErr_Occurred()) return NULL;
     ENTER;
+    if (watched) nb_py_locate();
     PyObject *y = nb_py_wrap(nb_lane_show(nb_py_get(x), (int)at, id, size));
     LEAVE;
     return y;
@@ -445,145 +480,31 @@ static PyObject *tape_pull(PyObject *o, PyObject *list)
     return tape_walk(o, list, true);
 }
 
-/* Jacobians: rows of one side, mapped over a basis of the other. */
-
-typedef struct sweep {
-    nb_tape *tape;
-    bool back;
-    int k, from_n, to_n;    /* which of the side that the basis is of */
-    nb_tensor **from, **to; /* that side, the other */
-    nb_tensor **in, **out;  /* room for a walk */
-} sweep;
-
-/* Rows first .. first + n - 1 of the identity, each of the shape of x. */
-static nb_tensor *basis(const nb_tensor *x, int64_t first, int64_t n)
-{
-    int64_t shape[NB_PY_RANK + 1] = {n};
-    nb_sizes(x, shape + 1);
-    return nb_reshape(nb_eye(n, nb_elements(x), first, nb_dtype_of(x)),
-                      nb_rank(x) + 1, shape);
-}
-
-/* What came out for `to[j]`, its lane shown in front; zeros for nothing. */
-static nb_tensor *row(const sweep *s, int j, int id, int64_t n)
-{
-    int64_t shape[NB_PY_RANK + 1] = {n};
-    nb_tensor *g = s->out[j], *x = s->to[j];
-    if (g) return nb_lane_show(g, 0, id, n);
-    nb_sizes(x, shape + 1);
-    return nb_zeros(nb_rank(x) + 1, shape, nb_dtype_of(x));
-}
-
-static bool piece(const sweep *s, int64_t first, int64_t n, nb_tensor **rows)
-{
-    int id = lane_begin(n, NULL, NULL);
-    if (!id) return false;
-    nb_tensor *b = nb_lane_hide(basis(s->from[s->k], first, n), 0, id);
-    memset(s->in, 0, (size_t)s->from_n * sizeof *s->in);
-    memset(s->out, 0, (size_t)s->to_n * sizeof *s->out);
-    s->in[s->k] = b;
-    walk *f = s->back ? nb_tape_pull : nb_tape_push;
-    bool ok = b && f(s->tape, s->in, s->out) == NB_OK;
-    lane_end();
-    for (int j = 0; ok && j < s->to_n; j++)
-        ok = (rows[j] = row(s, j, id, n));
-    return ok;
-}
-
-/* A row costs about the other side, and a few times what the function holds in
- * between, which is taken as the larger of the two sides. */
-static int64_t rows_at_once(const sweep *s)
-{
-    double a = (double)nb_elements(s->from[s->k]), b = 0, rows;
-    for (int j = 0; j < s->to_n; j++)
-        b += (double)nb_elements(s->to[j]);
-    double bytes =
-        8 * (a > b ? a : b) * (double)nb_dtype_size(nb_dtype_of(s->from[s->k]));
-    rows = bytes > 0 ? (double)nb_jacobian_budget() / bytes : 1e9;
-    return rows < 1 ? 1 : rows > 1e9 ? (int64_t)1e9 : (int64_t)rows;
-}
-
-/* All pieces, each computed before the next so that its workings go. */
-static bool in_pieces(const sweep *s, int64_t total, int64_t chunk,
-                      nb_tensor **rows)
-{
-    int n = (int)((total + chunk - 1) / chunk);
-    nb_tensor **part =
-        PyMem_Calloc((size_t)n * (size_t)s->to_n + 1, sizeof *part);
-    nb_tensor **column = PyMem_Calloc((size_t)n, sizeof *column);
-    bool ok = part && column;
-    for (int p = 0; ok && p < n; p++) {
-        int64_t first = p * chunk, left = total - first;
-        nb_tensor **mine = part + p * s->to_n;
-        ok = nb_scope_open() == NB_OK;
-        if (!ok) break;
-        ok = piece(s, first, left < chunk ? left : chunk, mine) &&
-             nb_py_realize(s->to_n, mine);
-        nb_scope_close(ok ? s->to_n : 0, mine);
-    }
-    for (int j = 0; ok && j < s->to_n; j++) {
-        for (int p = 0; p < n; p++)
-            column[p] = part[p * s->to_n + j];
-        ok = (rows[j] = nb_concatenate(n, column, 0));
-    }
-    PyMem_Free(part);
-    PyMem_Free(column);
-    return ok;
-}
-
-/* (elements of y, x) or (elements of x, y) as (y, x). */
-static nb_tensor *shaped(const sweep *s, nb_tensor *rows, int j)
-{
-    const nb_tensor *y = s->back ? s->from[s->k] : s->to[j];
-    const nb_tensor *x = s->back ? s->to[j] : s->from[s->k];
-    int64_t shape[2 * NB_PY_RANK];
-    nb_sizes(y, shape);
-    nb_sizes(x, shape + nb_rank(y));
-    if (!s->back) rows = nb_moveaxis(rows, 1, (int64_t[]){0}, (int64_t[]){-1});
-    return nb_reshape(rows, nb_rank(y) + nb_rank(x), shape);
-}
-
-static PyObject *sweep_all(const sweep *s, int64_t chunk)
-{
-    int64_t total = nb_elements(s->from[s->k]);
-    nb_tensor **rows = PyMem_Calloc((size_t)s->to_n + 1, sizeof *rows);
-    if (!rows) return PyErr_NoMemory();
-    if (chunk <= 0) chunk = rows_at_once(s);
-    bool ok = chunk >= total ? piece(s, 0, total, rows)
-                             : in_pieces(s, total, chunk, rows);
-    for (int j = 0; ok && j < s->to_n; j++)
-        ok = (rows[j] = shaped(s, rows[j], j));
-    PyObject *list = ok ? nb_py_list(s->to_n, rows) : nb_py_raise();
-    PyMem_Free(rows);
-    return list;
-}
-
-/* jacobian(back, k, chunk): of result k by every argument, or of every result
- * by argument k; blocks of shape result + argument. */
+/* jacobian(back, k, rows): of result k by every argument, or of every result by
+ * argument k.  Pieces are computed without the GIL. */
 static PyObject *tape_jacobian(PyObject *o, PyObject *args)
 {
     tape *self = (tape *)o;
     int back, k;
-    long long chunk;
+    long long rows;
     PyObject *list = NULL;
-    if (!PyArg_ParseTuple(args, "piL:jacobian", &back, &k, &chunk)) return NULL;
+    if (!PyArg_ParseTuple(args, "piL:jacobian", &back, &k, &rows)) return NULL;
     if (!self->tape || !self->y)
         return PyErr_Format(PyExc_TypeError, "the tape is not closed");
-    sweep s = {.tape = self->tape, .back = back, .k = k};
-    s.from = nb_py_tensors(back ? self->y : self->x, &s.from_n);
-    s.to = s.from ? nb_py_tensors(back ? self->x : self->y, &s.to_n) : NULL;
-    s.in = s.to ? PyMem_Calloc((size_t)s.from_n + 1, sizeof *s.in) : NULL;
-    s.out = s.in ? PyMem_Calloc((size_t)s.to_n + 1, sizeof *s.out) : NULL;
-    if (s.out && nb_scope_open() == NB_OK) {
+    int n = (int)PyList_Size(back ? self->x : self->y);
+    nb_tensor **block = PyMem_Calloc((size_t)n + 1, sizeof *block);
+    if (!block) return PyErr_NoMemory();
+    if (nb_scope_open() == NB_OK) {
+        nb_status s;
         nb_py_locate();
-        list = sweep_all(&s, chunk);
+        Py_BEGIN_ALLOW_THREADS;
+        s = nb_tape_jacobian(self->tape, back, k, rows, block);
+        Py_END_ALLOW_THREADS;
+        if (s == NB_OK) list = nb_py_list(n, block);
         LEAVE;
     }
     if (!list) nb_py_raise();
-    PyMem_Free(s.from);
-    PyMem_Free(s.to);
-    PyMem_Free(s.in);
-    PyMem_Free(s.out);
+    PyMem_Free(block);
     return list;
 }
 
@@ -643,37 +564,13 @@ static PyObject *jacobian_budget(PyObject *self, PyObject *bytes)
     return PyLong_FromSize_t(nb_jacobian_budget());
 }
 
-/* Listings */
-
-static PyObject *graph_text(PyObject *self, PyObject *args)
-{
-    PyObject *inputs, *outputs, *said = NULL;
-    nb_tensor **x = NULL, **y = NULL;
-    nb_graph *g = NULL;
-    int nx, ny;
-    (void)self;
-    if (!PyArg_ParseTuple(args, "O!O!:graph_text", &PyList_Type, &inputs,
-                          &PyList_Type, &outputs))
-        return NULL;
-    if ((x = nb_py_tensors(inputs, &nx)) && (y = nb_py_tensors(outputs, &ny)) &&
-        nb_graph_of(nx, x, ny, y, &g) == NB_OK) {
-        char *text = nb_graph_text(g);
-        if (text) said = PyUnicode_FromString(text);
-        nb_text_release(text);
-    }
-    if (!said) nb_py_raise();
-    nb_graph_free(g);
-    PyMem_Free(x);
-    PyMem_Free(y);
-    return said;
-}
-
 static PyMethodDef functions[] = {
     {"lane_begin", begin, METH_VARARGS, NULL},
     {"lane_end", end, METH_NOARGS, NULL},
     {"lane_named", named, METH_O, NULL},
     {"lane_find", lane_find, METH_O, NULL},
     {"hidden_lanes", hidden_lanes, METH_O, NULL},
+    {"watch", watch, METH_O, NULL},
     {"hide", hide, METH_VARARGS, NULL},
     {"show", show, METH_VARARGS, NULL},
     {"varies", varies, METH_VARARGS, NULL},
@@ -682,7 +579,6 @@ static PyMethodDef functions[] = {
     {"lane_permute", lane_permute, METH_VARARGS, NULL},
     {"real_leaves", real_leaves, METH_O, NULL},
     {"jacobian_budget", jacobian_budget, METH_O, NULL},
-    {"graph_text", graph_text, METH_VARARGS, NULL},
     {"backward_all", nb_py_backward_all, METH_VARARGS, NULL},
     {0}};
 

@@ -134,11 +134,16 @@ static PyObject *fields_of(PyObject *type)
 }
 
 /* Of an object whose type is neither built in nor a tensor; -1 on failure.  A
- * type without a hash (its metaclass may define ==) cannot be registered. */
+ * type without a hash (its metaclass may define ==) cannot be registered.  A
+ * kind of dict whose flatten_fn is dict is one: it fits where a dict does. */
 static int kind_of_other(PyObject *x)
 {
     PyObject *type = (PyObject *)Py_TYPE(x);
-    if (PyDict_GetItemWithError(state.types, type)) return CUSTOM;
+    PyObject *pair = PyDict_GetItemWithError(state.types, type);
+    if (pair && PyDict_Check(x) &&
+        PyTuple_GetItem(pair, 0) == (PyObject *)&PyDict_Type)
+        return DICT;
+    if (pair) return CUSTOM;
     if (PyErr_Occurred()) {
         if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
         PyErr_Clear();
@@ -515,6 +520,68 @@ static PyObject *unflatten_by(const treedef *t, PyObject *leaves)
     pile_free(&m.done);
     Py_DECREF(m.leaves);
     return tree;
+}
+
+/* Matching.  It goes no deeper than the structure, whose depth was bounded when
+ * it was made. */
+
+typedef struct matching {
+    rules rules;
+    const node *at;
+    nb_py_match_fn *fn;
+    void *data;
+} matching;
+
+/* The source of the children of x, if it is a node like d; NULL without an
+ * exception if not. */
+static PyObject *match_node(const node *d, PyObject *x)
+{
+    node own;
+    switch (d->kind) {
+    case LIST: return PyList_Size(x) == d->n ? Py_NewRef(x) : NULL;
+    case TUPLE: return PyTuple_Size(x) == d->n ? Py_NewRef(x) : NULL;
+    case DICT: return values_of(x, d->head);
+    case NAMED:
+        if ((PyObject *)Py_TYPE(x) != d->head) return NULL;
+        return PyTuple_Size(x) == d->n ? Py_NewRef(x) : NULL;
+    default: break;
+    }
+    if ((PyObject *)Py_TYPE(x) != d->head) return NULL;
+    PyObject *source = node_open(x, CUSTOM, &own);
+    if (!source) return NULL; /* and own holds nothing */
+    int same =
+        own.n == d->n ? PyObject_RichCompareBool(d->aux, own.aux, Py_EQ) : 0;
+    node_clear(&own);
+    if (same != 1) Py_CLEAR(source);
+    return source;
+}
+
+static int match_at(matching *m, PyObject *x)
+{
+    const node *d = m->at++;
+    int kind = kind_of(&m->rules, x);
+    if (kind != d->kind) return kind < 0 ? -1 : 0;
+    if (kind == LEAF) return m->fn(m->data, x);
+    if (kind == NONE) return 1;
+    PyObject *source = match_node(d, x);
+    int same = source ? 1 : PyErr_Occurred() ? -1 : 0;
+    for (Py_ssize_t i = 0; same == 1 && i < d->n; i++) {
+        PyObject *one = child(d, source, i);
+        same = one ? match_at(m, one) : -1;
+        Py_XDECREF(one);
+    }
+    Py_XDECREF(source);
+    return same;
+}
+
+int nb_py_tree_match(PyObject *def, PyObject *tree, nb_py_match_fn *fn,
+                     void *data)
+{
+    matching m = {.rules = plain_rules(),
+                  .at = ((treedef *)def)->node,
+                  .fn = fn,
+                  .data = data};
+    return match_at(&m, tree);
 }
 
 /* Mapping.  The n trees lie on the pile; where they have nodes, the sources of

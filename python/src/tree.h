@@ -35,6 +35,12 @@ PyObject *nb_py_tree_flatten(PyObject *tree, PyObject **def);
 /* The tree of that structure with these leaves, from any iterable. */
 PyObject *nb_py_tree_unflatten(PyObject *def, PyObject *leaves);
 
+/* Whether a tree has that structure: 1 if it has, and fn(data, leaf) is 1 for
+ * every leaf, in order; 0 if not, -1 on failure. */
+typedef int nb_py_match_fn(void *data, PyObject *leaf);
+int nb_py_tree_match(PyObject *def, PyObject *tree, nb_py_match_fn *fn,
+                     void *data);
+
 /* The leaves of the tree that are tensors, as a list. */
 PyObject *nb_py_tensor_leaves(PyObject *tree);
 

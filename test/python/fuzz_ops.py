@@ -27,6 +27,7 @@ class Leaf:
 
     text: str
     shape: tuple
+    dtype: str = "float64"
 
     def __str__(self):
         return self.text
@@ -48,6 +49,18 @@ class Common:
     def mask(m, shape, seed):
         k = np.arange(math.prod(shape)).reshape(shape) * 7 + seed
         return m.array(k % 3 > 0)
+
+    def real(m, n):
+        """Integers or truths as reals."""
+        return 0.3 * m.astype(n, "float64") - 0.2
+
+    def number(m, x, n):
+        """Reals as integers from 0 to n - 1, and a little more; it is unlikely
+        that two libraries see a step between their results."""
+        return m.astype(m.floor(m.abs(x) * 2.7 + 0.123) % n, "int64")
+
+    def truth(m, x):
+        return x > 0.0137
 
     def calm(m, tree):
         """Derivatives of any size, brought within one of zero."""
@@ -73,6 +86,17 @@ class Common:
 
         return both
 
+    def with_aux(m, f):
+        def twice(*x):
+            y = f(*x)
+            return y, y
+
+        return twice
+
+    def compose(m, f, g):
+        """Affine functions of the line, one after the other."""
+        return f[0] * g[0], f[1] * g[0] + g[1]
+
     def spd(m, x):
         """A symmetric positive definite matrix."""
         n = x.shape[-1]
@@ -96,12 +120,28 @@ class Nabla(Common, programs.Nabla):
             x = nb.reshape(x, (n,))[np.arange(size) % n]
         return nb.reshape(x, shape)
 
-    @staticmethod
-    def fori(n, f, init):
-        def body(state):
-            return state[0] + 1, f(state[1])
+    astype = staticmethod(nb.cast)
+    axis_index = staticmethod(
+        lambda i: nb.ops.communication.axis_index(axis_name=i)
+    )
+    psum = staticmethod(lambda x, i: nb.all_reduce(x, reduce_axes=i))
+    pmean = staticmethod(nb.ops.communication.pmean)
+    ppermute = staticmethod(
+        lambda x, i, perm: nb.ppermute(x, perm, axis_name=i)
+    )
 
-        return nb.while_loop(lambda s: s[0] < n, body, (0, init))[1]
+    @staticmethod
+    def with_jvp(f):
+        """A function whose rule is its derivative."""
+        g = nb.custom_jvp(f)
+        g.defjvp(lambda x, u: nb.jvp(f, x, u))
+        return g
+
+    @staticmethod
+    def with_vjp(f):
+        g = nb.custom_vjp(f)
+        g.defvjp(lambda *x: (f(*x), x), lambda x, ct: nb.vjp(f, *x)[1](ct))
+        return g
 
     @staticmethod
     def until(n, goes_on, f, init):
@@ -119,7 +159,7 @@ class Jax(Common, programs.Jax):
     tree_leaves = staticmethod(jax.tree.leaves)
     fit = staticmethod(jnp.resize)
     hessian = staticmethod(jax.hessian)
-    checkpoint = staticmethod(jax.checkpoint)
+    checkpoint = staticmethod(lambda f, policy=None: jax.checkpoint(f))
     linearize = staticmethod(jax.linearize)
     custom_jvp = staticmethod(jax.custom_jvp)
     diagonal = staticmethod(lambda x: jnp.diagonal(x, axis1=-2, axis2=-1))
@@ -127,9 +167,26 @@ class Jax(Common, programs.Jax):
         lambda x, axis: lax.cumsum(x, axis % x.ndim, reverse=True)
     )
 
+    axis_index = staticmethod(lax.axis_index)
+    psum = staticmethod(lax.psum)
+    ppermute = staticmethod(lax.ppermute)
+    # JAX has no forward mode of a custom_vjp, and its rules must not see what
+    # is around them.  The rules are the true ones: it does without.
+    with_jvp = with_vjp = staticmethod(lambda f: f)
+
     @staticmethod
-    def fori(n, f, init):
-        return lax.fori_loop(0, n, lambda i, x: f(x), init)
+    def associative_scan(f, tree, axis=0, reverse=False):
+        axis %= jax.tree.leaves(tree)[0].ndim
+        return lax.associative_scan(f, tree, axis=axis, reverse=reverse)
+
+    @staticmethod
+    def astype(x, dtype):
+        return jnp.asarray(x).astype(dtype)
+
+    @staticmethod
+    def hvp(f, primals, tangents):
+        g = jax.grad(f, argnums=tuple(range(len(primals))))
+        return jax.jvp(g, primals, tangents)[1]
 
     @staticmethod
     def until(n, goes_on, f, init):
@@ -158,8 +215,17 @@ def custom(m):
     return f
 
 
+def gated(x, y):
+    return nb.tanh(x) * y
+
+
 NABLA, JAX = Nabla(), Jax()
 NABLA.custom, JAX.custom = custom(NABLA), custom(JAX)
+NABLA.gated, JAX.gated = nb.custom_vjp(gated), lambda x, y: jnp.tanh(x) * y
+NABLA.gated.defvjp(
+    lambda x, y: (gated(x, y), (nb.tanh(x), y)),
+    lambda res, ct: (ct * res[1] * (1.0 - res[0] * res[0]), ct * res[0]),
+)
 
 
 class Shapes:
@@ -172,7 +238,7 @@ class Shapes:
 
     linalg = np.linalg
     array = staticmethod(np.asarray)
-    fit = staticmethod(lambda x, shape: np.zeros(shape))
+    fit = staticmethod(lambda x, shape: np.zeros(shape, np.asarray(x).dtype))
     const = staticmethod(lambda shape, seed: np.zeros(shape))
     mask = staticmethod(lambda shape, seed: np.zeros(shape, bool))
     regular = spd = staticmethod(lambda x: x + np.eye(x.shape[-1]))
@@ -180,6 +246,18 @@ class Shapes:
     cumsum_back = staticmethod(np.cumsum)
     diagonal = staticmethod(lambda x: np.diagonal(x, axis1=-2, axis2=-1))
     add_at = set_at = staticmethod(lambda x, key, v: x)
+    number = staticmethod(lambda x, n: np.zeros(np.shape(x), int))
+    truth = staticmethod(lambda x: np.zeros(np.shape(x), bool))
+    real = staticmethod(lambda n: np.zeros(np.shape(n)))
+    psum = pmean = staticmethod(lambda x, name: x)
+    ppermute = staticmethod(lambda x, name, perm: x)
+    axis_index = staticmethod(lambda name: np.zeros((), int))
+    gated = staticmethod(lambda x, y: x)
+    take = staticmethod(lambda x, at, axis: np.take(x, at * 0, axis=axis))
+
+    @staticmethod
+    def associative_scan(f, tree, axis=0, reverse=False):
+        return tree
 
     @staticmethod
     def logsumexp(x, axis=None, keepdims=False):
@@ -198,6 +276,7 @@ SHAPES = Shapes()
 # Rules.
 
 RULES = {}
+EXACT = {"picked", "decided"}  # rules that take integers and truths as they are
 
 
 def rule(weight, operands=1):
@@ -279,8 +358,30 @@ def unary(r, x):
 
 @rule(2)
 def special(r, x):
-    form = r.choice(["m.custom({x})", "m.stop_gradient({x})", "m.custom({x})"])
+    form = r.choice(["m.custom({x})", "m.stop_gradient({x})"])
     return form.format(x=x.text)
+
+
+@rule(1, 2)
+def with_own_rules(r, x, y):
+    return f"m.gated({x.text}, {fitted(y, x.shape)})"
+
+
+@rule(4)
+def lanes(r, x, axes=()):
+    """Across the lanes of a vmap, one of those that have a name and a size."""
+    if not axes:
+        return f"m.cos({x.text})"
+    name, n = r.choice(axes)
+    order = r.sample(range(n), n)
+    return r.choice(
+        [
+            f"m.psum({x.text}, {name!r}) / {n}.0",
+            f"m.pmean({x.text}, {name!r})",
+            f"m.ppermute({x.text}, {name!r}, {list(enumerate(order))})",
+            f"{x.text} * m.real(m.axis_index({name!r}))",
+        ]
+    )
 
 
 @rule(10, 2)
@@ -463,9 +564,71 @@ def chosen(r, x, y):
     return f"m.where({mask}, {x.text}, {fits(x, y)})"
 
 
+def as_index(x, n):
+    """The text of an operand as indices below n."""
+    if x.dtype == "int64":
+        return f"{x.text} % {n}"
+    return f"m.number({real(x).text}, {n})"
+
+
+def as_truth(x):
+    if x.dtype == "bool":
+        return x.text
+    return f"m.truth({real(x).text})"
+
+
+def real(x):
+    """An operand of real numbers."""
+    if x.dtype == "float64":
+        return x
+    return Leaf(f"m.real({x.text})", x.shape)
+
+
+@rule(2, 2)
+def picked(r, x, y):
+    """By indices that depend on data."""
+    x = line(real(x))
+    a = r.randrange(len(x.shape))
+    n = x.shape[a]
+    if math.prod(y.shape) > 4:
+        y = Leaf(fitted(y, (2,)), (2,), y.dtype)
+    at = as_index(y, n)
+    forms = [f"m.take({x.text}, {at}, axis={a})"]
+    forms.append(f"{x.text}[{':, ' * a}{at}]")
+    if len(y.shape) <= 1:
+        at = as_index(y, x.shape[0])
+        forms.append(f"0.6 * m.add_at({x.text}, {at}, 0.5)")
+    return r.choice(forms)
+
+
+@rule(2, 3)
+def decided(r, x, y, z):
+    """By truths that depend on data."""
+    x, z = real(x), real(z)
+    y = Leaf(fitted(y, x.shape), x.shape, y.dtype)
+    forms = (
+        "m.where({y}, {x}, {z}) | m.where(~({y}), {z}, 0.3) | "
+        "{x} * m.astype({y}, 'float64') | m.where({y} & ({x} < 0.7), {x}, {z})"
+    )
+    form = r.choice(forms.split(" | "))
+    return form.format(x=x.text, y=as_truth(y), z=fits(x, z))
+
+
+@rule(1, 2)
+def associative(r, x, y):
+    x = line(x)
+    a = some_axis(r, x)
+    at = f"axis={a}, reverse={r.random() < 0.4}"
+    if r.random() < 0.4:
+        some = f"0.5 + 0.3 * {x.text}"
+        return f"m.associative_scan(lambda a, b: a * b, {some}, {at})"
+    pair = f"(0.4 * {x.text}, {fitted(y, x.shape)})"
+    return f"m.associative_scan(m.compose, {pair}, {at})[{r.randrange(2)}]"
+
+
 @rule(1)
 def with_constant(r, x):
-    const = f"m.const({x.shape[-r.randint(0, 3):]}, {r.randrange(9)})"
+    const = f"m.const({x.shape[-r.randint(0, 3) :]}, {r.randrange(9)})"
     return r.choice([f"{x.text} * {const}", f"0.6 * ({x.text} + {const})"])
 
 

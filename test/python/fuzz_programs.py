@@ -37,7 +37,8 @@ class Node:
 
 @dataclass(frozen=True)
 class Function:
-    """params are pairs (name, tree of Shape); layers go from inside out."""
+    """params are pairs (name, tree of Shape), the last of them may be discrete;
+    layers go from inside out."""
 
     name: str
     params: tuple
@@ -48,10 +49,11 @@ class Function:
 
 
 class Shape:
-    """A leaf of a tree of shapes."""
+    """A leaf of a tree of shapes: of reals, or of integers or truths."""
 
-    def __init__(self, *sizes):
+    def __init__(self, *sizes, dtype="float64"):
         self.sizes = sizes
+        self.dtype = dtype
 
     def __repr__(self):
         return f"Shape{self.sizes}"
@@ -84,7 +86,12 @@ ORDER = {
     "jacrev": 1,
     "hessian": 2,
     "checkpoint": 0,
+    "custom_jvp": 0,
+    "custom_vjp": 0,
 }
+
+
+LOOPS = ["scan", "fori", "until", "map", "cond", "switch"]
 
 
 @dataclass
@@ -106,9 +113,17 @@ class Maker:
             sizes.pop()
         return Shape(*sizes)
 
-    def tree(self, most=3):
+    def tree(self, most=3, discrete=0.0):
         n = self.r.choice([1, 1, 1, 2, most])
-        return packed(self.r, [self.shape() for _ in range(n)])
+        some = [self.shape() for _ in range(n)]
+        if self.r.random() < discrete:
+            some.append(self.discrete())
+        return packed(self.r, some)
+
+    def discrete(self):
+        """Of integers or truths."""
+        dtype = self.r.choice(["int64", "int64", "bool"])
+        return Shape(*self.shape().sizes, dtype=dtype)
 
     def refs(self, seen, n):
         """Names of values, more often late ones and such as have no use."""
@@ -126,9 +141,9 @@ class Maker:
         """Transforms to a depth, with derivatives up to an order."""
         some = []
         for _ in range(depth):
-            kind = self.r.choice([*ORDER, "vmap", "vmap"])
+            kind = self.r.choice([*ORDER, "vmap", "vmap", "vmap"])
             if ORDER[kind] > order:
-                kind = self.r.choice(["vmap", "checkpoint"])
+                kind = self.r.choice(["vmap", "vmap", "checkpoint"])
             order -= ORDER[kind]
             some.append(Layer(kind, self.r.getrandbits(32)))
         return tuple(some), order
@@ -139,19 +154,36 @@ class Maker:
         if params is None:
             k = r.choice([1, 1, 2, 2, 3])
             params = [(self.name("p"), self.tree()) for _ in range(k)]
+            if r.random() < 0.25:
+                params.append((self.name("n"), self.discrete()))
+        around = len(seen)
         seen = seen + [name for name, _ in params]
+        blended = n > 1 and r.random() < 0.85
+        n -= blended
         body = []
         while n > 0:
             node, used = self.node(n, seen, depth, order, nest)
             body.append(node)
             seen = [*seen, node.name]
             n -= used
+        if blended:
+            own = [name for name, _ in params]
+            body.append(self.blend(seen[around:], own))
+            seen = [*seen, body[-1].name]
         outs = self.refs(seen, r.choice([0, 0, 1, 2]))
         last = ((seen[-1], 0),)
+        seed = r.getrandbits(32)
         return Function(
-            self.name("f"), tuple(params), tuple(body), last + outs,
-            r.getrandbits(32),
+            self.name("f"), tuple(params), tuple(body), last + outs, seed
         )
+
+    def blend(self, seen, own):
+        """The last value, all parameters and what had no use before: so that
+        most derivatives are not zero."""
+        idle = [name for name in seen[:-1] if name not in {*own, *self.used}]
+        self.used.update(seen)
+        args = tuple((name, 0) for name in (seen[-1], *own, *idle))
+        return Node(self.name("v"), "blend", args, 0)
 
     def node(self, n, seen, depth, order, nest):
         r = self.r
@@ -160,10 +192,12 @@ class Maker:
             weights = [RULES[k][1] for k in rules]
             op = r.choices(rules, weights)[0]
             return Node(
-                self.name("v"), op, self.refs(seen, RULES[op][2]),
+                self.name("v"),
+                op,
+                self.refs(seen, RULES[op][2]),
                 r.getrandbits(32),
             ), 1
-        op = r.choice(["call", "call", "call", "scan", "fori", "until", "cond"])
+        op = r.choice(["call"] * 5 + LOOPS)
         inner = r.randint(1, min(n - 1, 10))
         if op == "call":
             fns = (self.called(inner, seen, depth, order, nest),)
@@ -178,16 +212,21 @@ class Maker:
         k = self.r.choice([0, 1, 1, 2, 2, 3]) if depth else 0
         k = min(k, depth)
         layers, order = self.layers(k, order)
+        if any(layer.kind.startswith("custom") for layer in layers):
+            seen = []  # rules do not see what is around them
         fn = self.function(n, seen, depth - k, order, nest=nest + 1)
         return replace(fn, layers=layers)
 
     def bodies(self, op, n, seen, depth, order, nest):
+        """The functions of a loop, or of a branch, one for each way."""
         k = {"scan": 2, "cond": self.r.randint(1, 2)}.get(op, 1)
-        params = [(self.name("p"), self.tree(2)) for _ in range(k)]
-        parts = [n] if op != "cond" else [(n + 1) // 2, n // 2]
+        ways = {"cond": 2, "switch": 3}.get(op, 1)
+        params = [(self.name("p"), self.tree(2, 0.2)) for _ in range(k)]
+        if op == "fori":
+            params.append((self.name("n"), Shape(dtype="int64")))
         return tuple(
-            self.function(part, seen, depth, order, params, nest + 1)
-            for part in parts
+            self.function((n + i) // ways, seen, depth, order, params, nest + 1)
+            for i in range(ways)
         )
 
 

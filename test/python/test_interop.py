@@ -975,6 +975,17 @@ def test_others_read_what_is_saved_and_write_what_is_loaded(tmp_path):
         assert found.metadata == notes
 
 
+def test_what_was_loaded_is_a_tree_like_the_dict_that_was_saved(tmp_path):
+    saved = {"w": nb.ones(2), "b": nb.zeros(2)}
+    nb.save(tmp_path / "x.safetensors", saved, {"step": "3"})
+    found = nb.load(tmp_path / "x.safetensors")
+    assert nb.tree_structure(found) == nb.tree_structure(saved)
+    added = nb.tree_map(lambda x, y: x + 2 * y, saved, found)
+    assert added["w"].tolist() == [3, 3]
+    slope = nb.grad(lambda p: nb.sum(p["w"] * p["b"]))(found)
+    assert slope["b"].tolist() == [1, 1]
+
+
 def test_metadata_comes_back(tmp_path):
     path = tmp_path / "x.safetensors"
     nb.save(path, {"x": nb.ones(1)}, {"step": "3", "é": "ü"})

@@ -1,10 +1,24 @@
 """Functions to functions: derivatives, maps, loops."""
 
 from . import utils
-from ._control import cond, scan, while_loop
+from ._control import (
+    associative_scan,
+    cond,
+    fori_loop,
+    map,
+    scan,
+    switch,
+    while_loop,
+)
 from ._custom import checkpoint, custom_jvp, custom_vjp, remat
 from ._record import stop_gradient
 from ._trace import Trace, forward, forward_on_trace, trace, xpr
+from .compile import (
+    CompiledFunction,
+    compile,
+    explain,
+    jit,
+)
 from .grad import backward, grad, hvp, value_and_grad
 from .jacfwd import jacfwd
 from .jacrev import hessian, jacrev
@@ -13,12 +27,18 @@ from .vjp import vjp
 from .vmap import vmap
 
 __all__ = [
+    "CompilationStats",
+    "CompiledFunction",
     "Trace",
+    "associative_scan",
     "backward",
     "checkpoint",
+    "compile",
     "cond",
     "custom_jvp",
     "custom_vjp",
+    "explain",
+    "fori_loop",
     "forward",
     "forward_on_trace",
     "grad",
@@ -26,11 +46,14 @@ __all__ = [
     "hvp",
     "jacfwd",
     "jacrev",
+    "jit",
     "jvp",
     "linearize",
+    "map",
     "remat",
     "scan",
     "stop_gradient",
+    "switch",
     "trace",
     "utils",
     "value_and_grad",
@@ -39,3 +62,11 @@ __all__ = [
     "while_loop",
     "xpr",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name == "CompilationStats":
+        from ._report import CompilationStats
+
+        return CompilationStats
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

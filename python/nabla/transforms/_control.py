@@ -3,6 +3,8 @@ that have a shape and a dtype but no value."""
 
 from __future__ import annotations
 
+import operator
+
 from .. import _nabla
 from ._record import as_tensor, as_tensors, call, matched, paths, type_text
 
@@ -13,7 +15,17 @@ if TYPE_CHECKING:
 
     from .._nabla import PyTreeDef, Tensor
 
-__all__ = ["cond", "scan", "while_loop"]
+    _Body = Callable[[list[Tensor]], list[Tensor]]
+
+__all__ = [
+    "associative_scan",
+    "cond",
+    "fori_loop",
+    "map",
+    "scan",
+    "switch",
+    "while_loop",
+]
 
 
 class _Agreed:
@@ -57,6 +69,35 @@ class _Agreed:
         return _nabla.tree_unflatten(self._where[1], leaves)
 
 
+def _scalar(who: str, what: str, x: Any) -> Tensor:
+    y = as_tensor(who, what, x)
+    if y.num_elements() != 1:
+        raise ValueError(f"{who}: {what} is a scalar, not of shape {y.shape}")
+    return y
+
+
+def _branches(
+    who: str, functions: Sequence[Callable[..., Any]], operands: Any
+) -> tuple[list[_Body], list[Tensor], _Agreed]:
+    """Functions of operands, of which tensors go through the engine and all
+    else is as it was given; the tensors; what all of them return."""
+    leaves, structure = _nabla.tree_flatten(operands)
+    at = [i for i, x in enumerate(leaves) if isinstance(x, _nabla.Tensor)]
+    agreed = _Agreed(who, "the result", "{} in one branch and {} in another")
+
+    def side(fn: Callable[..., Any]) -> _Body:
+        def body(inside: list[Tensor]) -> list[Tensor]:
+            whole = leaves.copy()
+            for i, x in zip(at, inside, strict=True):
+                whole[i] = x
+            given = _nabla.tree_unflatten(structure, whole)
+            return agreed.take(call(who, fn, *given))
+
+        return body
+
+    return [side(fn) for fn in functions], [leaves[i] for i in at], agreed
+
+
 def cond(
     pred: Any,
     true_fn: Callable[..., Any],
@@ -68,28 +109,23 @@ def cond(
     >>> nb.cond(nb.constant(True), nb.sin, nb.cos, nb.constant(0.0))
     Tensor(0. : f32[])
     """
-    leaves, structure = _nabla.tree_flatten(operands)
-    at = [i for i, x in enumerate(leaves) if isinstance(x, _nabla.Tensor)]
-    clash = "{} in one branch and {} in the other"
-    agreed = _Agreed("cond", "the result", clash)
+    test = _scalar("cond", "the predicate", pred)
+    sides, given, agreed = _branches("cond", (true_fn, false_fn), operands)
+    return agreed.tree(_nabla.cond(test, sides[0], sides[1], given))
 
-    def side(fn: Callable[..., Any]) -> Callable[..., list[Tensor]]:
-        def body(inside: list[Tensor]) -> list[Tensor]:
-            whole = leaves.copy()
-            for i, x in zip(at, inside, strict=True):
-                whole[i] = x
-            given = _nabla.tree_unflatten(structure, whole)
-            return agreed.take(call("cond", fn, *given))
 
-        return body
+def switch(
+    index: Any, branches: Sequence[Callable[..., Any]], *operands: Any
+) -> Any:
+    """branches[index](*operands); an index out of range is moved to the
+    nearest.
 
-    test = as_tensor("cond", "the predicate", pred)
-    if test.num_elements() != 1:
-        raise ValueError(
-            f"cond: the predicate is a scalar, not of shape {test.shape}"
-        )
-    given = [leaves[i] for i in at]
-    return agreed.tree(_nabla.cond(test, side(true_fn), side(false_fn), given))
+    >>> nb.switch(nb.constant(1), [nb.sin, nb.cos, nb.exp], nb.constant(0.0))
+    Tensor(1. : f32[])
+    """
+    which = _scalar("switch", "the index", index)
+    sides, given, agreed = _branches("switch", branches, operands)
+    return agreed.tree(_nabla.switch(which, sides, given))
 
 
 def while_loop(
@@ -111,13 +147,7 @@ def while_loop(
     def test(inside: list[Tensor]) -> list[Tensor]:
         state = _nabla.tree_unflatten(structure, inside)
         found = call("while_loop", cond_fn, state)
-        found = as_tensor("while_loop", "the result of cond_fn", found)
-        if found.num_elements() != 1:
-            raise ValueError(
-                "while_loop: cond_fn gives a scalar, not a tensor of shape "
-                f"{found.shape}"
-            )
-        return [found]
+        return [_scalar("while_loop", "the result of cond_fn", found)]
 
     def body(inside: list[Tensor]) -> list[Tensor]:
         state = _nabla.tree_unflatten(structure, inside)
@@ -126,24 +156,59 @@ def while_loop(
     return agreed.tree(_nabla.while_loop(test, body, leaves))
 
 
-def _length(xs: Any, leaves: list[Tensor], length: int | None) -> int:
-    """How many steps a scan over xs has."""
-    said = "length is"
+def _bound(what: str, x: Any) -> Tensor | int:
+    return x if isinstance(x, int) else _scalar("fori_loop", what, x)
+
+
+def fori_loop(
+    lower: Any,
+    upper: Any,
+    body_fun: Callable[[Any, Any], Any],
+    init_val: Any,
+) -> Any:
+    """state = body_fun(i, state), from init_val, for i from lower to before
+    upper.
+
+    >>> nb.fori_loop(0, 4, lambda i, total: total + i, 0)
+    Tensor(6 : i64[])
+    """
+    leaves, structure = as_tensors("fori_loop", "init_val", init_val)
+    agreed = _Agreed("fori_loop", "the state")
+    agreed.set(init_val, leaves)
+
+    def body(inside: list[Tensor]) -> list[Tensor]:
+        state = _nabla.tree_unflatten(structure, inside[1:])
+        return agreed.take(call("fori_loop", body_fun, inside[0], state))
+
+    ends = _bound("lower", lower), _bound("upper", upper)
+    return agreed.tree(_nabla.fori_loop(ends[0], ends[1], body, leaves))
+
+
+def _length(
+    who: str,
+    what: str,
+    tree: Any,
+    leaves: list[Tensor],
+    axis: int = 0,
+    length: int | None = None,
+) -> int | None:
+    """The length along an axis of all leaves of a tree, which may be given."""
     for i, x in enumerate(leaves):
-        where = f"xs{paths(xs)[i]}"
-        if x.ndim == 0:
-            raise ValueError(f"scan: {where} is 0-d, there is no axis to scan")
-        if length is None:
-            length, said = x.shape[0], f"{where} has"
-        if x.shape[0] != length:
-            raise ValueError(
-                f"scan: {where} has length {x.shape[0]}, {said} {length}"
+        if not -x.ndim <= axis < x.ndim:
+            where = what + paths(tree)[i]
+            raise _nabla.AxisError(
+                f"{who}: {where} is {x.ndim}-d, there is no axis {axis}"
             )
-    if length is None:
-        raise ValueError("scan: without xs a length is needed")
-    if length < 0:
-        raise ValueError(f"scan: length {length}")
-    return length
+    sizes = [x.shape[axis] for x in leaves]
+    wanted = sizes[0] if length is None and sizes else length
+    for i, size in enumerate(sizes):
+        if size != wanted:
+            at = [what + path for path in paths(tree)]
+            said = f"{at[0]} has" if length is None else "length is"
+            raise ValueError(
+                f"{who}: {at[i]} has length {size}, {said} {wanted}"
+            )
+    return wanted
 
 
 def scan(
@@ -161,7 +226,9 @@ def scan(
     """
     start, structure = as_tensors("scan", "init", init)
     along, xs_structure = as_tensors("scan", "xs", xs)
-    steps = _length(xs, along, length)
+    steps = _length("scan", "xs", xs, along, 0, length)
+    if steps is None:
+        raise ValueError("scan: without xs a length is needed")
     n = len(start)
     agreed = _Agreed("scan", "the carry")
     agreed.set(init, start)
@@ -180,6 +247,58 @@ def scan(
         outside[:] = [ys_structure]
         return agreed.take(pair[0]) + ys
 
-    found = _nabla.scan(body, start, along, steps, bool(reverse))
+    found = _nabla.scan(body, start + along, n, steps, bool(reverse))
     carry = agreed.tree(found[:n])
     return carry, _nabla.tree_unflatten(outside[0], found[n:])
+
+
+def map(f: Callable[[Any], Any], xs: Any) -> Any:
+    """f(x) for each slice x of xs along axis 0, one after the other, stacked.
+    Where memory allows, vmap does them at once.
+
+    >>> nb.map(lambda x: x * x, nb.constant([1.0, 2.0, 3.0]))
+    Tensor([1. 4. 9.] : f32[3])
+    """
+    along, structure = as_tensors("map", "xs", xs)
+    if _length("map", "xs", xs, along) is None:
+        raise ValueError("map: there is no tensor in xs")
+    outside: list[PyTreeDef] = []
+
+    def body(inside: list[Tensor]) -> list[Tensor]:
+        y = call("map", f, _nabla.tree_unflatten(structure, inside))
+        ys, ys_structure = as_tensors("map", "the result", y)
+        outside[:] = [ys_structure]
+        return ys
+
+    found = _nabla.map(body, along)
+    return _nabla.tree_unflatten(outside[0], found)
+
+
+def associative_scan(
+    fn: Callable[[Any, Any], Any],
+    elems: Any,
+    reverse: bool = False,
+    axis: int = 0,
+) -> Any:
+    """The first element along an axis, the first two combined by fn, the first
+    three, and so on; or from the end.  fn is associative, and combines trees
+    like elems, with any number of elements along the axis, one by one.
+
+    >>> nb.associative_scan(nb.mul, nb.constant([1.0, 2.0, 3.0, 4.0]))
+    Tensor([ 1.  2.  6. 24.] : f32[4])
+    """
+    leaves, structure = as_tensors("associative_scan", "elems", elems)
+    axis, n = operator.index(axis), len(leaves)
+    if _length("associative_scan", "elems", elems, leaves, axis) is None:
+        raise ValueError("associative_scan: there is no tensor in elems")
+    agreed = _Agreed("associative_scan", "what is combined")
+
+    def combine(inside: list[Tensor]) -> list[Tensor]:
+        pair = [
+            _nabla.tree_unflatten(structure, inside[i:][:n]) for i in (0, n)
+        ]
+        agreed.set(pair[0], inside[:n])
+        return agreed.take(call("associative_scan", fn, *pair))
+
+    found = _nabla.associative_scan(combine, leaves, axis, bool(reverse))
+    return _nabla.tree_unflatten(structure, found)

@@ -1,5 +1,5 @@
-"""Functions with derivatives of their own, and functions that run again on the
-way back."""
+"""Functions with derivatives of their own, and functions that run again where a
+derivative needs their inside."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ class _Custom:
     ) -> None:
         self._fn = fn
         self._apart = tuple(map(index, nondiff_argnums))
-        update_wrapper(self, fn)  # type: ignore[arg-type]
+        # Names and docs alone: a transform of a custom function has, by the
+        # same means, that one's attributes.
+        update_wrapper(self, fn, updated=())  # type: ignore[arg-type]
 
     def _parts(self, args: tuple[Any, ...]) -> tuple[list[int], list[Any]]:
         """Places of the arguments that are differentiated, and the others."""
@@ -258,11 +260,38 @@ def _checked(policy: Any) -> Any:
     return policy
 
 
+class Inside:
+    """A value inside a checkpointed function, of which a policy says whether it
+    is kept: the op that makes it and its static arguments, its shape and dtype,
+    and whether it is a contraction, a sum of products of operands."""
+
+    __slots__ = ("contraction", "dtype", "kwargs", "op", "shape")
+
+    def __init__(self, op: str, contraction: bool, x: Tensor) -> None:
+        self.op, self.contraction = op, contraction
+        self.kwargs = x.op_kwargs
+        self.shape, self.dtype = x.shape, x.dtype
+
+    def __repr__(self) -> str:
+        return f"<{self.op}: {self.dtype}{list(self.shape)}>"
+
+
+def _policy(policy: Any) -> Any:
+    """As the engine takes it."""
+    if policy in (None, "nothing"):
+        return None
+    if policy == "dots":
+        return policy
+    return lambda op, contraction, x: policy(Inside(op, contraction, x))
+
+
 def checkpoint(
     fn: Callable[..., Any] | None = None, *, policy: Any = None
 ) -> Any:
-    """The function, of whose inside nothing is kept for the way back: it runs
-    again then.
+    """The function, of whose inside nothing is kept for derivatives: it runs
+    again then.  A policy says what is kept after all: "nothing", "dots" for the
+    results of contractions, "everything", or a function that is asked about
+    each value inside and answers with True for one to keep.
 
     >>> nb.grad(nb.checkpoint(lambda x: nb.sin(nb.sin(x))))(nb.constant(0.0))
     Tensor(1. : f32[])
@@ -272,6 +301,7 @@ def checkpoint(
         return lambda f: checkpoint(f, policy=policy)
     if policy == "everything":
         return fn
+    save = _policy(policy)
 
     @wraps(fn)
     def again(*args: Any, **kwargs: Any) -> Any:
@@ -289,7 +319,7 @@ def checkpoint(
             out[:] = [structure]
             return leaves
 
-        found = _nabla.custom("checkpoint", f, None, None, x)
+        found = _nabla.custom("checkpoint", f, save, None, x)
         return _nabla.tree_unflatten(out[0], found)
 
     return again

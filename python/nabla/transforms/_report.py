@@ -1,0 +1,82 @@
+"""What compiled functions say of themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+@dataclass(frozen=True)
+class CompilationStats:
+    """What became of the calls of a compiled function."""
+
+    hits: int = 0
+    misses: int = 0
+    fallbacks: int = 0
+    total_compile_time_ms: float = 0.0
+    total_cached_exec_time_ms: float = 0.0
+    cache_size: int = 0
+
+    @property
+    def hit_rate(self) -> float:
+        """Hits among all calls, in percent."""
+        calls = self.hits + self.misses + self.fallbacks
+        return 100.0 * self.hits / calls if calls else 0.0
+
+    def __repr__(self) -> str:
+        return (
+            f"CompilationStats(hits={self.hits}, misses={self.misses}, "
+            f"fallbacks={self.fallbacks}, hit_rate={self.hit_rate:.1f}%)"
+        )
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes that one run needs, known before it."""
+
+    peak: int
+    arguments: int
+    results: int
+    temporaries: int
+    constants: int
+    donated: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Work of one run: arithmetic operations, bytes of arguments and results,
+    steps, and those of them that are fused loops."""
+
+    flops: float
+    bytes: int
+    steps: int
+    loops: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How a program runs; prints as a table."""
+
+    kernels: list[str]
+    peak_bytes: int
+    collectives: list[Any] = field(default_factory=list)
+    total_bytes: int = 0
+    retraces: list[str] = field(default_factory=list)
+    uncompiled: str = ""
+
+    def __str__(self) -> str:
+        rows = [
+            f"kernels      {len(self.kernels)}",
+            *(f"  {line}" for line in self.kernels),
+            f"collectives  {len(self.collectives)}, {self.total_bytes} bytes",
+            f"peak memory  {self.peak_bytes} bytes",
+        ]
+        if self.uncompiled:
+            rows.insert(0, f"op by op     {self.uncompiled}")
+        if self.retraces:
+            rows.append(f"retraces     {len(self.retraces)}")
+            rows += [f"  {line}" for line in self.retraces]
+        return "\n".join(rows)
