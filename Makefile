@@ -8,6 +8,10 @@ run: build ## the demonstration, from C and from Python
 	python examples/quickstart.py
 	build/examples/transforms
 	python examples/transforms.py
+	build/examples/custom_kernel
+	python examples/custom_kernel.py
+	build/examples/gpt
+	python examples/gpt.py
 
 build: setup ## libnabla, the Python package, tests, benches, examples
 	@tools/configure build -Dwerror=true
@@ -15,6 +19,9 @@ build: setup ## libnabla, the Python package, tests, benches, examples
 
 test: build ## everything that can fail
 	@tools/test.py
+
+test-passes: build ## compiled code with each pass left out in turn
+	@tools/test.py passes
 
 check: build ## format, warnings, layers, headers, symbols, Python
 	@tools/check
@@ -25,8 +32,8 @@ asan: setup ## the tests under the address, undefined and leak sanitizers
 fuzz: build ## random programs against JAX: make fuzz N=5000
 	@tools/fuzz $(N)
 
-bench-engine bench-transforms: build ## the figures, as ratios
-	@tools/bench $(@:bench-%=%)
+bench-engine bench-transforms bench-cpu: build ## the figures: ONLY=softmax
+	@tools/bench $(@:bench-%=%) $(if $(ONLY),"$(ONLY)")
 
 docs: build ## the reference manual, into build/docs
 	@tools/docs.py
@@ -40,5 +47,5 @@ setup: ## system packages and .venv
 clean: ## forgets all builds, keeps .venv
 	rm -rf build build-*
 
-.PHONY: run build test check asan fuzz bench-engine bench-transforms docs fmt
-.PHONY: setup clean
+.PHONY: run build test test-passes check asan fuzz bench-engine
+.PHONY: bench-transforms bench-cpu docs fmt setup clean

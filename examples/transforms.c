@@ -2,7 +2,8 @@
  *
  * First the Hessian of a mapped function, as jacfwd of jacrev of vmap: no op
  * has a rule for any of these nestings.  Then a perceptron that learns to tell
- * the sides of a line, with tensors that require grad. */
+ * the sides of a line, with tensors that require grad.  At the end a gradient
+ * as it was recorded, each line with the place in this file that it is from. */
 #include <nabla/nabla.h>
 #include <stdio.h>
 
@@ -89,11 +90,36 @@ static void perceptron(void)
     nb_drop(b);
 }
 
+/* sum(tanh(x)), saying where it is */
+static nb_status sum_of_tanh(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                             nb_tensor **y)
+{
+    (void)ctx, (void)nx;
+    nb_tensor *t = (NB_HERE, nb_tanh(x[0]));
+    y[0] = (NB_HERE, nb_reduce_sum(t, -1, NULL, false));
+    *ny = 1;
+    return NB_OK;
+}
+
+static void listing_of_a_gradient(void)
+{
+    nb_tensor *x = nb_constant(NB_F32, 1, (int64_t[]){2}, (float[]){1, 1});
+    nb_func *f = nb_grad(nb_func_new(sum_of_tanh, NULL), 1, (int[]){0});
+    nb_tensor *y = nb_func_call1(f, 1, &x);
+    nb_graph *g = NULL;
+    if (nb_graph_of(1, &x, 1, &y, &g) != NB_OK) return;
+    char *text = nb_graph_text_with(g, NB_TEXT_SOURCES);
+    printf("%s", text ? text : nb_error_message());
+    nb_text_release(text);
+    nb_graph_free(g);
+}
+
 int main(void)
 {
     nb_scope_open();
     hessian_of_a_mapped_function();
     perceptron();
+    listing_of_a_gradient();
     nb_scope_close(0, NULL);
     return nb_error_code() != NB_OK;
 }

@@ -1,7 +1,7 @@
 """Asks the leak sanitizer for the leaks when Python has done its work: as a
-pytest plugin, or around a program (leaks.py PROGRAM).  Not at the exit of the
-process: pytest-xdist's workers end without one, and what CPython itself leaves
-behind there would drown the rest."""
+pytest plugin, or around a program (leaks.py PROGRAM ARGUMENT...).  Not at the
+exit of the process: pytest-xdist's workers end without one, and what CPython
+itself leaves behind there would drown the rest."""
 
 import ctypes
 import gc
@@ -15,5 +15,6 @@ def pytest_sessionfinish() -> None:
 
 
 if __name__ == "__main__":
-    runpy.run_path(sys.argv[1], run_name="__main__")
+    sys.argv = sys.argv[1:]
+    runpy.run_path(sys.argv[0], run_name="__main__")
     pytest_sessionfinish()

@@ -87,6 +87,46 @@ def python_tests(build: str, *options: str, **environment: str) -> Count:
     return Count(tests - failed - skipped, failed or int(not ok))
 
 
+# Examples.
+
+
+def briefly(example: Path) -> list[str | Path]:
+    """An example with what makes it short."""
+    out = Path("build/examples") / ("gpt-" + example.suffix[1:])
+    few: list[str | Path] = ["--steps", "20", "--out", out]
+    return [example, *(few if example.stem == "gpt" else [])]
+
+
+def learned(*command: str | Path) -> str:
+    """What the small GPT said, without its speed and its folder; "" if its loss
+    did not fall or a file is missing."""
+    folder = Path(command[-1])
+    shutil.rmtree(folder, ignore_errors=True)
+    made = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": "build/python"},
+    )
+    losses = [float(x) for x in re.findall(r"\d  loss (\S+)", made.stdout)]
+    files = [folder / "gpt.safetensors", folder / "loss.svg"]
+    ok = not made.returncode and all(f.exists() for f in files)
+    if not ok or not losses or losses[-1] > losses[0] - 0.5:
+        print(made.stdout)
+        return ""
+    xml.parse(files[1])
+    return re.sub(r" +\d+ tokens/s|wrote .*", "", made.stdout)
+
+
+def gpt() -> Count:
+    """It learns, and what C says Python says."""
+    c = learned("build/examples/gpt", *briefly(Path("examples/gpt.c"))[1:])
+    python = learned("python", *briefly(Path("examples/gpt.py")))
+    ok = [bool(c), bool(python), c == python]
+    print("ok   " if all(ok) else "FAIL ", "gpt: C, Python, the same:", *ok)
+    return Count(sum(ok), 3 - sum(ok))
+
+
 # Sanitizers.
 
 
@@ -125,8 +165,8 @@ def python_under_asan(build: str) -> Count:
     return total(
         [python_tests(build, "-p", "tools.leaks", **environment)]
         + [
-            step("python", "tools/leaks.py", example, **environment | exact)
-            for example in sorted(Path("examples").glob("*.py"))
+            step("python", "tools/leaks.py", *example, **environment | exact)
+            for example in map(briefly, sorted(Path("examples").glob("*.py")))
         ]
         + [complaints(logs)]
     )
@@ -142,8 +182,25 @@ def check() -> Count:
     return Count(*map(int, closing))
 
 
+def without_passes(*ops: str) -> Count:
+    """Compiled code against the reference with each pass of the compiler left
+    out in turn, on some ops or on all."""
+    names = output("build/test/test_passes", "names").split()
+    return total(
+        [
+            step("build/test/test_compile", *op, NABLA_DISABLE=name)
+            for name in names
+            for op in [[op] for op in ops] or [[]]
+        ]
+    )
+
+
 def c() -> Count:
-    return c_tests("build")
+    return total([c_tests("build"), without_passes("softmax")])
+
+
+def passes() -> Count:
+    return without_passes()
 
 
 def python() -> Count:
@@ -163,11 +220,14 @@ def asan() -> Count:
 
 
 def examples() -> Count:
-    programs = sorted(Path("examples").glob("*.c"))
-    scripts = sorted(Path("examples").glob("*.py"))
+    programs, scripts = (
+        [x for x in sorted(Path("examples").glob(what)) if x.stem != "gpt"]
+        for what in ("*.c", "*.py")
+    )
     return total(
         [step(Path("build") / p.with_suffix("")) for p in programs]
         + [step("python", s, PYTHONPATH="build/python") for s in scripts]
+        + [gpt()]
         + [step("tools/snippets.py", "README.md", PYTHONPATH="build/python")]
     )
 
@@ -179,16 +239,18 @@ def install() -> Count:
 PARTS: dict[str, Callable[[], Count]] = {
     part.__name__: part for part in (check, c, python, examples, install, asan)
 }
+MORE: dict[str, Callable[[], Count]] = {"passes": passes}  # when named
 
 
 def main(names: list[str]) -> int:
     os.chdir(ROOT)
-    for name in set(names) - set(PARTS):
-        sys.exit(f"test: no part {name}; there are {', '.join(PARTS)}")
+    all_parts = PARTS | MORE
+    for name in set(names) - set(all_parts):
+        sys.exit(f"test: no part {name}; there are {', '.join(all_parts)}")
     counts = {}
     for name in names or PARTS:
         print(f"\n== {name}", flush=True)
-        counts[name] = PARTS[name]()
+        counts[name] = all_parts[name]()
     print()
     for name, count in counts.items():
         print(f"{name:10}{count.passed:8} passed{count.failed:6} failed")
