@@ -30,6 +30,7 @@ static int close_scope(void **state)
     (void)state;
     nb_error_clear();
     nb_scope_close(0, NULL);
+    nb_caches_clear();
     return nb_nodes_live() != 0;
 }
 

@@ -38,6 +38,7 @@ static int close_scope(void **state)
     (void)state;
     nb_scope_close(0, NULL);
     nb_error_clear();
+    nb_caches_clear();
     return nb_stats_get().nodes_live != 0;
 }
 

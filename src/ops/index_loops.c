@@ -8,6 +8,7 @@
 
 #include "base/half.h"
 #include "core/convert.h"
+#include "core/debug.h"
 #include "ops/copy.h"
 
 #include <string.h>
@@ -38,7 +39,9 @@ typedef struct points {
     int64_t size[NB_MAX_RANK], table_step[NB_MAX_RANK]; /* of picked axes */
     int64_t list_step[NB_MAX_RANK]; /* of the axes of the indices */
     int64_t at[NB_MAX_RANK], left;
-    int64_t *place[2]; /* of some of them, in table and list */
+    int64_t *place[2];     /* of some of them, in table and list */
+    const nb_call *strict; /* of a call whose indices are watched, or NULL */
+    bool failed;
 } points;
 
 typedef struct job {
@@ -96,8 +99,25 @@ static inline int64_t read_index(const char *at, nb_dtype d)
     return big > INT64_MAX ? INT64_MAX : (int64_t)big;
 }
 
+/* Rules of derivatives use indices that name nothing. */
+static const nb_call *watched(const nb_call *c)
+{
+    bool derived = c->out && c->out->flags & (NB_BACKWARD | NB_TANGENT);
+    return nb_debug_flags & NB_DEBUG_BOUNDS && !derived ? c : NULL;
+}
+
+static void out_of_range(points *q, int64_t i, int64_t n)
+{
+    q->failed = true;
+    nb_fail(NB_EINDEX,
+            "%s: index %lld is out of range for an axis of size "
+            "%lld%s",
+            q->strict->op->name, (long long)(i < 0 ? i - n : i), (long long)n,
+            nb_debug_place(q->strict->out));
+}
+
 /* Adds what index tensor k says to the places of a run of points. */
-static void follow(const points *q, int k, int64_t *place, int run)
+static void follow(points *q, int k, int64_t *place, int run)
 {
     const nb_view *index = &q->index[k];
     int64_t item = (int64_t)nb_dtype_size(index->dtype), n = q->size[k];
@@ -111,6 +131,8 @@ static void follow(const points *q, int k, int64_t *place, int run)
         if (i < 0) i += n;
         int64_t near = i < 0 ? 0 : i >= n ? n - 1 : i;
         bool out = n == 0 || (near != i && !q->clamp);
+        if (q->strict && !q->failed && (n == 0 || near != i))
+            out_of_range(q, i, n);
         if (out || place[p] == NOWHERE)
             place[p] = NOWHERE;
         else
@@ -317,12 +339,14 @@ static row_work *const combining[] = {
 bool nb_index_read(const nb_kernel *k, const nb_pick *p)
 {
     const nb_view *x = &k->view[0], *y = &k->view[k->nin];
-    job j = {.points.index = &k->view[1], .work = read_row, .reads = true};
+    job j = {.points = {.index = &k->view[1], .strict = watched(k->call)},
+             .work = read_row,
+             .reads = true};
     int64_t item = (int64_t)nb_dtype_size(x->dtype);
     plan(&j, p, x, y, (int64_t[]){item, item});
     if (!p->clamp) memset(y->data, 0, (size_t)(count(y->rank, y->size) * item));
     run(&j, x->data, y->data);
-    return true;
+    return !j.points.failed;
 }
 
 /* Halves are gathered in float and rounded once. */
@@ -340,7 +364,7 @@ static bool write_wide(job *j, const nb_kernel *k, const nb_pick *p,
     run(j, wide.data, k->view[1].data);
     nb_convert(y->data, y->dtype, 1, wide.data, NB_F32, 1, n);
     nb_free(wide.data);
-    return true;
+    return !j->points.failed;
 }
 
 bool nb_index_write(const nb_kernel *k, const nb_pick *p, nb_combine how)
@@ -349,7 +373,7 @@ bool nb_index_write(const nb_kernel *k, const nb_pick *p, nb_combine how)
     const nb_view *y = &k->view[k->nin];
     int64_t item = (int64_t)nb_dtype_size(x->dtype);
     bool half = y->dtype == NB_F16 || y->dtype == NB_BF16;
-    job j = {.points.index = &k->view[2],
+    job j = {.points = {.index = &k->view[2], .strict = watched(k->call)},
              .work = how == NB_PUT_SET ? set_row : combining[y->dtype]};
     nb_copy((size_t)item, y->rank, y->size, (nb_side){y->data, y->stride},
             (nb_side){x->data, x->stride});
@@ -357,7 +381,7 @@ bool nb_index_write(const nb_kernel *k, const nb_pick *p, nb_combine how)
     plan(&j, p, y, list, (int64_t[]){item, item});
     j.row.how = how;
     run(&j, y->data, list->data);
-    return true;
+    return !j.points.failed;
 }
 
 bool nb_index_link(const nb_kernel *k, const int64_t *size, bool clamp)

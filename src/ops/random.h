@@ -15,6 +15,10 @@ typedef struct nb_extents {
     const int64_t *at;
 } nb_extents;
 
+/* Where the keys of this thread come from while it is set: a function that is
+ * being recorded has them as inputs. */
+extern _Thread_local nb_tensor *(*nb_key_source)(void);
+
 /* Whether the first input is a key. */
 bool nb_key_check(nb_call *c);
 

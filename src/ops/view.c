@@ -191,6 +191,7 @@ nb_op nb_op_broadcast_to = {
     .infer = shape_infer,
     .kind = NB_LINEAR,
     .view = broadcast_view,
+    .absorbs = true,
     .transpose = broadcast_transpose,
 };
 
@@ -425,6 +426,7 @@ nb_op nb_op_reshape = {
     .infer = shape_infer,
     .kind = NB_LINEAR,
     .view = reshape_view,
+    .absorbs = true,
     .kernel = reshape_kernel,
     .transpose = reshape_transpose,
 };
