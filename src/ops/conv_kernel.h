@@ -39,4 +39,14 @@ nb_tensor *nb_conv_turn(nb_tensor *filter, const nb_geometry *g);
 bool nb_conv_run(const nb_geometry *g, const nb_view *x, const nb_view *filter,
                  const nb_view *y);
 
+/* The same in a given way, for tests: by which rows, in vectors of at most so
+ * many bytes. */
+typedef struct nb_conv_way {
+    enum { NB_CONV_EITHER, NB_CONV_BY_PLACES, NB_CONV_BY_IMAGES } rows;
+    int bytes;
+} nb_conv_way;
+
+bool nb_conv_run_as(const nb_geometry *g, const nb_view *x,
+                    const nb_view *filter, const nb_view *y, nb_conv_way way);
+
 #endif
