@@ -195,8 +195,17 @@ def without_passes(*ops: str) -> Count:
     )
 
 
+def with_threads(*numbers: str) -> Count:
+    """Whether compiled code computes the same on that many threads."""
+    return total(
+        [step("build/test/test_compile", NABLA_NUM_THREADS=n) for n in numbers]
+    )
+
+
 def c() -> Count:
-    return total([c_tests("build"), without_passes("softmax")])
+    return total(
+        [c_tests("build"), with_threads("1", "2"), without_passes("softmax")]
+    )
 
 
 def passes() -> Count:
