@@ -6,6 +6,8 @@
  * signature: what is pulled back is a contraction again. */
 #include "ops/contract.h"
 
+#include <string.h>
+
 char nb_letter(int i)
 {
     return (char)(i < 26 ? 'a' + i : 'A' + i - 26);
@@ -53,6 +55,33 @@ static nb_tensor *repeat_along(const nb_call *c, int i, const nb_term *out,
     return nb_broadcast_to(nb_reshape(g, rank, one), rank, whole);
 }
 
+/* Whether the axes behind the dots of o* are not x's, and y has those of them
+ * that it has at full size: then they are summed with the rest, and no product
+ * is kept for each of them. */
+static bool sums_dots(const nb_call *c, int i, const nb_tensor *ct)
+{
+    const nb_sig *s = c->sig;
+    const nb_tensor *y = c->in[1 - i];
+    int dots = ct->rank - s->term[2].n, own = y->rank - s->term[1 - i].n;
+    bool so = s->term[2].dots && RANK(i) == s->term[i].n && dots > 0 &&
+              dots + s->nfactors <= 26;
+    for (int d = 0; so && d < own; d++)
+        so = nb_size(y, d) == nb_size(ct, dots - own + d);
+    return so;
+}
+
+/* Names for n axes, the last of so many, that no factor has. */
+static void write_names(nb_text *to, const nb_sig *s, int n, int of)
+{
+    for (int letter = 0, k = 0; k < of; letter++) {
+        char name[] = {nb_letter(letter), 0};
+        bool taken = false;
+        for (int f = 0; f < s->nfactors; f++)
+            taken = taken || !strcmp(s->factor[f].name, name);
+        if (!taken && k++ >= of - n) nb_text_add(to, " %s", name);
+    }
+}
+
 /* o = sum x y.  Writing x* for the cotangent of x: x* = sum o* y, summed over
  * what x does not have. */
 static nb_tensor *product_transpose(const nb_call *c, int i, nb_tensor *ct)
@@ -60,11 +89,16 @@ static nb_tensor *product_transpose(const nb_call *c, int i, nb_tensor *ct)
     const nb_sig *s = c->sig;
     const nb_term *x = &s->term[i], *y = &s->term[1 - i], *o = &s->term[2];
     nb_text rule = {0};
-    nb_text_add(&rule, o->dots ? "..." : "");
+    if (!ct) return NULL;
+    bool sums = sums_dots(c, i, ct);
+    int dots = sums ? ct->rank - o->n : 0;
+    nb_text_add(&rule, o->dots && !sums ? "..." : "");
+    write_names(&rule, s, dots, dots);
     write_term(&rule, s, o, NULL, NULL);
-    nb_text_add(&rule, y->dots ? ", ..." : ",");
+    nb_text_add(&rule, y->dots && !sums ? ", ..." : ",");
+    if (sums) write_names(&rule, s, c->in[1 - i]->rank - y->n, dots);
     write_term(&rule, s, y, NULL, NULL);
-    nb_text_add(&rule, o->dots ? " -> ..." : " ->");
+    nb_text_add(&rule, o->dots && !sums ? " -> ..." : " ->");
     write_term(&rule, s, x, o, y);
     nb_tensor *g =
         rule.failed ? NULL : nb_contract(ct, c->in[1 - i], nb_text_get(&rule));
