@@ -46,8 +46,7 @@ static bool find_headers(char folder[PATH_MAX])
         FILE *f = fopen(header, "rb");
         if (!f) continue;
         fclose(f);
-        snprintf(folder, PATH_MAX, "%s/include", path);
-        return true;
+        return snprintf(folder, PATH_MAX, "%s/include", path) < PATH_MAX;
     }
     return false;
 }
