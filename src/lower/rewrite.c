@@ -18,7 +18,8 @@ static void close_gap(nb_rewrite *r)
 {
     nb_graph *g = r->graph;
     size_t left = (size_t)(r->end - r->read);
-    memmove(g->line + r->at, g->line + r->read, left * sizeof *g->line);
+    if (left)
+        memmove(g->line + r->at, g->line + r->read, left * sizeof *g->line);
     g->n = r->at + (int)left;
 }
 
