@@ -8,26 +8,22 @@
 
 enum { ALIGN = 64 };
 
-typedef struct life {
-    int root, first, last; /* steps */
-} life;
-
-static void touch(life *l, int root, int step)
+static void touch(nb_life *l, int root, int step)
 {
     if (l[root].first < 0) l[root].first = step;
     l[root].last = step;
 }
 
-static int blocks(const nb_plan *p)
+int nb_plan_blocks(const nb_plan *p)
 {
     return p->graph->n + p->nextra;
 }
 
-static void find_lives(const nb_plan *p, life *l)
+void nb_plan_lives(const nb_plan *p, nb_life *l)
 {
     const nb_graph *g = p->graph;
-    for (int k = 0; k < blocks(p); k++)
-        l[k] = (life){k, -1, -1};
+    for (int k = 0; k < nb_plan_blocks(p); k++)
+        l[k] = (nb_life){-1, -1};
     for (int s = 0; s < p->nsteps; s++) {
         const nb_step *step = &p->step[s];
         const nb_line *call = &g->line[step->line];
@@ -65,7 +61,7 @@ static int64_t rounded(int64_t bytes)
 
 /* Blocks alive at a step, by offset: a gap is looked for among them. */
 typedef struct arena {
-    const life *life;
+    const nb_life *life;
     bool reuse;
     int n;
     int *block;
@@ -121,7 +117,7 @@ static bool takes_over(nb_plan *p, arena *a, int s, int k)
 /* Blocks in the order of the steps that write them. */
 static bool place_blocks(nb_plan *p, arena *a)
 {
-    int n = blocks(p);
+    int n = nb_plan_blocks(p);
     int *first = nb_alloc((size_t)(p->nsteps + 1) * sizeof *first);
     int *next = nb_alloc((size_t)(n + 1) * sizeof *next);
     bool ok = first && next;
@@ -142,10 +138,10 @@ static bool place_blocks(nb_plan *p, arena *a)
     return ok;
 }
 
-static void choose_homes(nb_plan *p, const life *l)
+static void choose_homes(nb_plan *p, const nb_life *l)
 {
     const nb_graph *g = p->graph;
-    for (int k = 0; k < blocks(p); k++) {
+    for (int k = 0; k < nb_plan_blocks(p); k++) {
         bool given = k < g->n && g->line[k].kind != NB_LINE_CALL;
         p->home[k] = given             ? NB_HOME_GIVEN
                      : l[k].first >= 0 ? NB_HOME_ARENA
@@ -159,18 +155,18 @@ static void choose_homes(nb_plan *p, const life *l)
 
 bool nb_plan_memory(nb_plan *p)
 {
-    size_t n = (size_t)blocks(p) + 1;
-    life *l = nb_alloc(n * sizeof *l);
+    size_t n = (size_t)nb_plan_blocks(p) + 1;
+    nb_life *l = nb_alloc(n * sizeof *l);
     arena a = {.life = l, .block = nb_alloc(n * sizeof *a.block)};
     a.reuse = nb_pass_is_on("memory");
     p->home = nb_alloc_zero(n * sizeof *p->home);
     p->at = nb_alloc_zero(n * sizeof *p->at);
     p->bytes = nb_alloc_zero(n * sizeof *p->bytes);
     bool ok = l && a.block && p->home && p->at && p->bytes;
-    for (int k = 0; ok && k < blocks(p); k++)
+    for (int k = 0; ok && k < nb_plan_blocks(p); k++)
         ok = block_bytes(p, k);
     if (ok) {
-        find_lives(p, l);
+        nb_plan_lives(p, l);
         choose_homes(p, l);
         ok = place_blocks(p, &a);
     }

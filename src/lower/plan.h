@@ -48,6 +48,14 @@ typedef struct nb_plan {
     int *group;     /* the nest that computes a line, -1: none */
 } nb_plan;
 
+/* The first and the last step that has to do with a block, -1: none; of all
+ * blocks, lines' and others. */
+typedef struct nb_life {
+    int first, last;
+} nb_life;
+int nb_plan_blocks(const nb_plan *p);
+void nb_plan_lives(const nb_plan *p, nb_life *l);
+
 /* Takes the graph. */
 nb_plan *nb_plan_new(nb_graph *g);
 void nb_plan_free(nb_plan *p);

@@ -35,23 +35,12 @@ typedef struct program {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static program *first; /* the one used last in front */
 static uint64_t seen[SEEN];
-static nb_lazy_stats stats;
 
 static void program_drop(program *p)
 {
     if (atomic_fetch_sub(&p->refs, 1) != 1) return;
     nb_exec_drop(p->exec);
     nb_free(p);
-}
-
-nb_lazy_stats nb_lazy_stats_get(void)
-{
-    pthread_mutex_lock(&lock);
-    nb_lazy_stats s = stats;
-    for (const program *p = first; p; p = p->next)
-        s.kept++;
-    pthread_mutex_unlock(&lock);
-    return s;
 }
 
 void nb_lazy_clear(void)
@@ -215,7 +204,6 @@ static program *make(nb_graph *g, uint64_t hash)
     pthread_mutex_lock(&lock);
     p->next = first;
     first = p;
-    stats.misses++;
     trim();
     pthread_mutex_unlock(&lock);
     return p;
@@ -232,8 +220,6 @@ static program *program_of(const job *j)
     pthread_mutex_lock(&lock);
     program *p = find(hash);
     bool wanted = is_closed(g) && (j->work >= LONG || has_been_seen(hash));
-    stats.hits += p != NULL;
-    stats.passed += !p && !wanted;
     pthread_mutex_unlock(&lock);
     if (!p && wanted) return make(g, hash);
     nb_graph_free(g);
@@ -305,7 +291,6 @@ static program *shared(nb_graph *g)
     uint64_t hash = nb_graph_hash(g);
     pthread_mutex_lock(&lock);
     program *p = find(hash);
-    stats.hits += p != NULL;
     pthread_mutex_unlock(&lock);
     if (!p) return make(g, hash);
     nb_graph_free(g);

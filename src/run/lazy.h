@@ -10,11 +10,7 @@
 bool nb_lazy_run(int n, nb_tensor **node, int nroots, nb_tensor *const *root,
                  bool *done);
 
-/* Executables kept, and how often one was found, made, or not wanted. */
-typedef struct nb_lazy_stats {
-    int64_t kept, hits, misses, passed;
-} nb_lazy_stats;
-nb_lazy_stats nb_lazy_stats_get(void);
+/* Drops the executables. */
 void nb_lazy_clear(void);
 
 #endif

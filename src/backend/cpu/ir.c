@@ -400,8 +400,6 @@ static void masked(nb_ir *ir, const char *how, nb_irt type, int lanes, nb_v at,
 {
     nb_text *b = &ir->body, line = {0};
     bool loads = !value, many = at.lanes > 1;
-    const char *pointers = many ? "ptrs" : "ptr";
-    (void)pointers;
     nb_text_add(&line, "declare ");
     if (loads)
         put_type(&line, (int)type, lanes);
@@ -510,16 +508,6 @@ void nb_ir_scatter(nb_ir *ir, nb_v base, nb_v index, nb_v value,
     value = nb_ir_splat(ir, value, index.lanes);
     nb_text_add(&ir->body, "  call ");
     masked(ir, "scatter", value.type, index.lanes, at, &value, on);
-}
-
-nb_v nb_ir_room(nb_ir *ir, nb_irt type, int lanes, nb_v count)
-{
-    nb_v v = assign(ir, NB_IR_PTR, 1, "alloca");
-    put_type(&ir->body, (int)type, lanes);
-    nb_text_add(&ir->body, ", ");
-    put_operand(&ir->body, count, 1);
-    nb_text_add(&ir->body, ", align 64\n");
-    return v;
 }
 
 /* Functions and blocks */

@@ -87,7 +87,6 @@ nb_v nb_ir_gather(nb_ir *ir, nb_v base, nb_irt type, nb_v index,
                   const nb_v *mask);
 void nb_ir_scatter(nb_ir *ir, nb_v base, nb_v index, nb_v value,
                    const nb_v *mask);
-nb_v nb_ir_room(nb_ir *ir, nb_irt type, int lanes, nb_v count); /* alloca */
 
 /* Functions: void name(ptr, ptr, i64, i64), its arguments as values. */
 void nb_ir_begin(nb_ir *ir, const char *name, int n, const nb_irt *types,
