@@ -19,6 +19,22 @@ extern "C" {
 typedef struct nb_executable nb_executable;
 NB_API nb_status nb_executable_new(nb_func *f, int nx, nb_tensor *const *x,
                                    nb_executable **out);
+/* The same for any sizes along the dims given; dims of one name have one size.
+ * f is recorded at several sizes, large ones; what is recorded must differ in
+ * numbers alone, or the executable is for the sizes of x only: see
+ * nb_executable_fixed.  A size beyond those seen so far is recorded once to see
+ * that the program is still the same; in between it is taken to be. */
+typedef struct nb_dynamic_dim {
+    int argument, axis;
+    const char *name;
+} nb_dynamic_dim;
+NB_API nb_status nb_executable_new_dynamic(nb_func *f, int nx,
+                                           nb_tensor *const *x, int ndims,
+                                           const nb_dynamic_dim *dims,
+                                           nb_executable **out);
+/* Why it is for the sizes of x only, although others were asked for; "" if it
+ * is not, or none were. */
+NB_API const char *nb_executable_fixed(const nb_executable *e);
 /* Whether that failed, when this thread last called it, because f asked. */
 NB_API bool nb_value_asked(void);
 NB_API nb_executable *nb_executable_keep(nb_executable *e);
@@ -86,6 +102,8 @@ NB_API bool nb_is_watched(int nx, nb_tensor *const *x);
  * itself, so that those see its ops. */
 typedef struct nb_compile_options {
     int max_cache_size; /* executables; the least recently used goes; 0: 64 */
+    int ndynamic;       /* dims of any size, as in nb_executable_new_dynamic */
+    const nb_dynamic_dim *dynamic;
 } nb_compile_options;
 NB_API nb_func *nb_compile(nb_func *f, const nb_compile_options *options);
 

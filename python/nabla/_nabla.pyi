@@ -252,12 +252,18 @@ def custom(
 
 class Executable:
     def __new__(
-        cls, body: _Body, x: list[Tensor], donated: list[int], /
+        cls,
+        body: _Body,
+        x: list[Tensor],
+        donated: list[int],
+        dims: list[tuple[int, int, str]],
+        /,
     ) -> Self: ...
     def text(self, stage: str | None, /) -> str: ...
     def memory(self) -> tuple[int, int, int, int, int, int]: ...
     def cost(self) -> tuple[float, int, int]: ...
     def trouble(self) -> str: ...
+    def fixed(self) -> str: ...
 
 class CompiledFunction:
     """A function compiled for each signature that it is called with."""

@@ -57,7 +57,7 @@ static bool is_array(PyObject *o)
 
 typedef struct executable {
     PyObject_HEAD nb_executable *e;
-    bool small;
+    bool small, open; /* of any size: a run may have to record */
 } executable;
 static PyTypeObject *Executable;
 
@@ -74,32 +74,57 @@ static bool donate(nb_executable *e, PyObject *list)
     return ok;
 }
 
-/* Executable(body, tensors, donated): the body takes and returns lists of
- * tensors; donated lists places of tensors. */
+/* A list of (tensor, axis, name). */
+static nb_dynamic_dim *read_dims(PyObject *list, int *n)
+{
+    *n = (int)PyList_Size(list);
+    nb_dynamic_dim *d = PyMem_Calloc((size_t)*n + 1, sizeof *d);
+    bool ok = d || PyErr_NoMemory();
+    for (int i = 0; ok && i < *n; i++)
+        ok = PyArg_ParseTuple(PyList_GetItem(list, i), "iis", &d[i].argument,
+                              &d[i].axis, &d[i].name);
+    if (ok) return d;
+    PyMem_Free(d);
+    return NULL;
+}
+
+static void let_go(void *body)
+{
+    if (!Py_IsInitialized()) return;
+    PyGILState_STATE state = PyGILState_Ensure();
+    Py_DECREF((PyObject *)body);
+    PyGILState_Release(state);
+}
+
+/* Executable(body, tensors, donated, dims): the body takes and returns lists of
+ * tensors; donated lists places of tensors; dims are those of any size. */
 static PyObject *executable_new(PyTypeObject *type, PyObject *args,
                                 PyObject *kwargs)
 {
-    PyObject *body, *list, *donated;
+    PyObject *body, *list, *donated, *open;
     nb_executable *e = NULL;
     nb_status s = NB_ERUNTIME;
-    int n;
+    int n, ndims;
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "OO!O!:Executable", &body, &PyList_Type, &list,
-                          &PyList_Type, &donated))
+    if (!PyArg_ParseTuple(args, "OO!O!O!:Executable", &body, &PyList_Type,
+                          &list, &PyList_Type, &donated, &PyList_Type, &open))
         return NULL;
-    nb_tensor **x = nb_py_tensors(list, &n);
-    if (!x) return NULL;
-    if (nb_scope_open() == NB_OK) {
-        nb_func *f = nb_func_new(nb_py_body, body);
+    nb_dynamic_dim *dims = read_dims(open, &ndims);
+    nb_tensor **x = dims ? nb_py_tensors(list, &n) : NULL;
+    if (x && nb_scope_open() == NB_OK) {
+        nb_func *f = nb_func_owning(nb_py_body, Py_NewRef(body), let_go);
         nb_py_locate();
         compiling++;
         Py_BEGIN_ALLOW_THREADS;
-        if (f) s = nb_executable_new(f, n, x, &e);
+        if (f) s = nb_executable_new_dynamic(f, n, x, ndims, dims, &e);
         Py_END_ALLOW_THREADS;
         compiling--;
         LEAVE;
     }
+    PyMem_Free(dims);
     PyMem_Free(x);
+    if (!x) return NULL;
+    if (s == NB_OK) PyErr_Clear(); /* raised at a size that was only tried */
     executable *self = NULL;
     if (s == NB_OK && donate(e, donated)) self = PyObject_New(executable, type);
     if (!self) {
@@ -108,6 +133,7 @@ static PyObject *executable_new(PyTypeObject *type, PyObject *args,
     }
     self->e = e;
     self->small = nb_executable_is_small(e);
+    self->open = ndims && !*nb_executable_fixed(e);
     return (PyObject *)self;
 }
 
@@ -155,11 +181,18 @@ static PyObject *executable_trouble(PyObject *o, PyObject *unused)
     return PyUnicode_FromString(nb_executable_trouble(((executable *)o)->e));
 }
 
+static PyObject *executable_fixed(PyObject *o, PyObject *unused)
+{
+    (void)unused;
+    return PyUnicode_FromString(nb_executable_fixed(((executable *)o)->e));
+}
+
 static PyMethodDef executable_methods[] = {
     {"text", executable_text, METH_O, NULL},
     {"memory", executable_memory, METH_NOARGS, NULL},
     {"cost", executable_cost, METH_NOARGS, NULL},
     {"trouble", executable_trouble, METH_NOARGS, NULL},
+    {"fixed", executable_fixed, METH_NOARGS, NULL},
     {0}};
 static PyType_Slot executable_slots[] = {{Py_tp_new, executable_new},
                                          {Py_tp_dealloc, executable_dealloc},
@@ -180,9 +213,9 @@ typedef struct leaf {
     int kind, rank;
     nb_dtype dtype;
     bool donated;
-    int64_t size[NB_PY_RANK];
-    PyObject *value; /* STATIC */
-    nb_tensor *node; /* what it was, if it is a tensor; kept */
+    int64_t size[NB_PY_RANK]; /* -1: any */
+    PyObject *value;          /* STATIC */
+    nb_tensor *node;          /* what it was, if it is a tensor; kept */
 } leaf;
 
 enum { ONE, FLAT, TREE }; /* a tensor, a tuple of leaves, anything */
@@ -251,6 +284,24 @@ static bool read_leaves(signature *s, PyObject *rows)
     return true;
 }
 
+/* Marks the sizes that are open: a list of (tensor, axis, name). */
+static bool read_open(signature *s, PyObject *list)
+{
+    int n, input = -1;
+    nb_dynamic_dim *d = read_dims(list, &n);
+    if (!d) return false;
+    for (int i = 0; i < s->nleaves; i++) {
+        leaf *l = &s->leaf[i];
+        if (l->kind == STATIC) continue;
+        input++;
+        for (int k = 0; k < n; k++)
+            if (d[k].argument == input)
+                l->size[d[k].axis < 0 ? d[k].axis + l->rank : d[k].axis] = -1;
+    }
+    PyMem_Free(d);
+    return true;
+}
+
 static bool read_structures(signature *s, PyObject *one)
 {
     s->nargs = (int)PyList_Size(s->defs);
@@ -304,10 +355,12 @@ static bool is_flat(PyObject *def, Py_ssize_t n)
 static signature *signature_new(PyObject *args)
 {
     PyObject *names, *defs, *rows, *exe, *out, *results, *one = NULL, *list;
+    PyObject *open;
     int npositional;
-    if (!PyArg_ParseTuple(args, "iO!O!O!OOO!:add", &npositional, &PyTuple_Type,
-                          &names, &PyList_Type, &defs, &PyList_Type, &rows,
-                          &exe, &out, &PyList_Type, &results))
+    if (!PyArg_ParseTuple(args, "iO!O!O!OOO!O!:add", &npositional,
+                          &PyTuple_Type, &names, &PyList_Type, &defs,
+                          &PyList_Type, &rows, &exe, &out, &PyList_Type,
+                          &results, &PyList_Type, &open))
         return NULL;
     signature *s = PyMem_Calloc(1, sizeof *s);
     if (!s) return (void)PyErr_NoMemory(), NULL;
@@ -318,7 +371,8 @@ static signature *signature_new(PyObject *args)
     s->out = Py_NewRef(out);
     if (exe != Py_None) s->executable = Py_NewRef(exe);
     list = nb_py_tree_flatten(Py_True, &one); /* the structure of a leaf */
-    bool ok = list && read_leaves(s, rows) && read_structures(s, one) &&
+    bool ok = list && read_leaves(s, rows) && read_open(s, open) &&
+              read_structures(s, one) &&
               (exe == Py_None || read_result(s, results, one));
     if (ok && s->executable && s->form == TREE && is_flat(out, s->nresults))
         s->form = FLAT;
@@ -402,7 +456,7 @@ static bool fits(const leaf *l, const nb_tensor *x)
     if (nb_dtype_of(x) != l->dtype || nb_rank(x) != l->rank) return false;
     nb_sizes(x, size);
     for (int d = 0; d < l->rank; d++)
-        if (size[d] != l->size[d]) return false;
+        if (l->size[d] >= 0 && size[d] != l->size[d]) return false;
     return true;
 }
 
@@ -567,9 +621,11 @@ static PyObject *run(const call *c, const signature *s)
     if (e->small) {
         status = nb_executable_run(e->e, c->nx, c->x, &ny, y);
     } else {
+        compiling += e->open;
         Py_BEGIN_ALLOW_THREADS;
         status = nb_executable_run(e->e, c->nx, c->x, &ny, y);
         Py_END_ALLOW_THREADS;
+        compiling -= e->open;
     }
     PyObject *value = status == NB_OK ? result_of(s, y) : nb_py_raise();
     if (y != few) PyMem_Free(y);

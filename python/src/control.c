@@ -38,11 +38,9 @@ nb_status nb_py_body(void *ctx, int nx, nb_tensor *const *x, int *ny,
     bool ok = out && results(out, ny, y);
     Py_XDECREF(list);
     Py_XDECREF(out);
+    nb_status s = ok ? NB_OK : nb_py_failed();
     PyGILState_Release(state);
-    if (ok) return NB_OK;
-    if (!nb_error_code())
-        nb_error_raise(NB_ERUNTIME, "a function of Python failed");
-    return nb_error_code();
+    return s;
 }
 
 /* The tensor of an object, which a body may give another value meanwhile. */

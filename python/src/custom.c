@@ -44,11 +44,9 @@ static nb_status rule(const nb_applied *c, int which, int nfrom,
     for (int k = 0; k < 3; k++)
         Py_XDECREF(list[k]);
     Py_XDECREF(out);
+    nb_status s = ok ? NB_OK : nb_py_failed();
     PyGILState_Release(state);
-    if (ok) return NB_OK;
-    if (!nb_error_code())
-        nb_error_raise(NB_ERUNTIME, "a function of Python failed");
-    return nb_error_code();
+    return s;
 }
 
 static nb_status vjp(const nb_applied *c, nb_tensor *const *ct, nb_tensor **cx)

@@ -8,6 +8,21 @@
 static PyObject *AxisError;
 
 /* The door from the engine's errors to Python's. */
+nb_status nb_py_failed(void)
+{
+    PyObject *type, *value, *trace;
+    if (nb_error_code()) return nb_error_code();
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *text = value ? PyObject_Str(value) : NULL;
+    const char *said = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+    PyErr_Clear();
+    nb_error_raise(NB_ERUNTIME, "%s",
+                   said ? said : "a function of Python failed");
+    Py_XDECREF(text);
+    PyErr_Restore(type, value, trace);
+    return NB_ERUNTIME;
+}
+
 PyObject *nb_py_raise(void)
 {
     PyObject *type = PyExc_RuntimeError;

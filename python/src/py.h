@@ -59,6 +59,9 @@ void nb_py_replace(nb_py_tensor *self, nb_tensor *x);
 /* The engine's pending error as an exception; returns NULL. */
 PyObject *nb_py_raise(void);
 
+/* The other way: the exception that is set is also an error of the engine. */
+nb_status nb_py_failed(void);
+
 #define ENTER \
     if (nb_scope_open() != NB_OK) return nb_py_raise()
 #define LEAVE nb_scope_close(0, NULL)

@@ -68,6 +68,36 @@ void nb_packed_strides(int n, const int64_t *size, int64_t *stride)
     }
 }
 
+/* The size of the widest number among all results. */
+static int64_t widest(const nb_call *c)
+{
+    int64_t most = 1;
+    for (int k = 0; k < c->op->nout; k++) {
+        nb_shape shape;
+        nb_dtype dtype;
+        if (!nb_call_infer(c, k, &shape, &dtype)) return 0;
+        int64_t item = (int64_t)nb_dtype_size(dtype);
+        if (item > most) most = item;
+    }
+    return most;
+}
+
+bool nb_look_parts_any_size(const nb_call *c, int64_t *offset, int64_t *total)
+{
+    int64_t item = widest(c);
+    *total = 0;
+    for (int k = 0; k < c->op->nout; k++) {
+        nb_shape shape;
+        nb_dtype dtype;
+        int64_t n;
+        if (!item || !nb_call_infer(c, k, &shape, &dtype)) return false;
+        nb_shape_count(&shape, &n);
+        offset[k] = *total;
+        *total += n * item;
+    }
+    return true;
+}
+
 bool nb_look_parts(const nb_call *c, int64_t *offset, int64_t *total)
 {
     enum { ALIGN = 64 };

@@ -21,6 +21,8 @@ void nb_look_tags(int n, int64_t *tag);
 /* Results of a call with several lie in one block: the offset of each in bytes,
  * and the bytes of all. */
 bool nb_look_parts(const nb_call *c, int64_t *offset, int64_t *total);
+/* The same without gaps, so that offsets are polynomials of sizes. */
+bool nb_look_parts_any_size(const nb_call *c, int64_t *offset, int64_t *total);
 
 /* Row-major strides. */
 void nb_packed_strides(int n, const int64_t *size, int64_t *stride);

@@ -33,7 +33,38 @@ void nb_nest_free(nb_nest *x)
 {
     if (!x) return;
     nb_free(x->value);
+    nb_free(x->param);
     nb_free(x);
+}
+
+nb_nest *nb_nest_copy(const nb_nest *x)
+{
+    nb_nest *y = nb_alloc(sizeof *y);
+    size_t params = (size_t)nb_nest_slots(x) * sizeof *x->param;
+    if (!y) return NULL;
+    *y = *x;
+    y->room = x->n;
+    y->value = nb_alloc((size_t)(x->n + 1) * sizeof *x->value);
+    y->param = x->param ? nb_alloc(params) : NULL;
+    if (!y->value || (x->param && !y->param)) return nb_nest_free(y), NULL;
+    memcpy(y->value, x->value, (size_t)x->n * sizeof *x->value);
+    if (x->param) memcpy(y->param, x->param, params);
+    return y;
+}
+
+int nb_nest_slots(const nb_nest *x)
+{
+    return nb_slot_offset(x->n);
+}
+
+int64_t *nb_nest_number(const nb_nest *x, int slot)
+{
+    nb_nest *y = (nb_nest *)x;
+    if (slot < NB_SLOT_CUT) return &y->size[slot];
+    if (slot == NB_SLOT_CUT) return &y->cut_size;
+    nb_nest_value *v = &y->value[(slot - NB_SLOT_VALUES) / NB_VALUE_SLOTS];
+    int at = (slot - NB_SLOT_VALUES) % NB_VALUE_SLOTS;
+    return at ? &v->stride[at - 1] : &v->offset;
 }
 
 int nb_nest_args(const nb_nest_value *v)
@@ -102,20 +133,37 @@ void nb_nest_merge(nb_nest *x)
     if (!x->inner) drop_reductions(x);
 }
 
+/* A number, or that it is a parameter. */
+static int64_t as_hashed(const nb_nest *x, int slot)
+{
+    return nb_nest_varies(x, slot) ? INT64_MIN : *nb_nest_number(x, slot);
+}
+
+static uint64_t hash_access(const nb_nest *x, int k, uint64_t h)
+{
+    int64_t word[NB_VALUE_SLOTS];
+    for (int i = 0; i <= x->naxes; i++)
+        word[i] = as_hashed(x, nb_slot_offset(k) + i);
+    return nb_hash(h, word, (size_t)(x->naxes + 1) * sizeof *word);
+}
+
 uint64_t nb_nest_hash(const nb_nest *x)
 {
-    uint64_t h = nb_hash(11, x->size, (size_t)x->naxes * sizeof *x->size);
-    int64_t about[] = {x->inner, x->nbuffers, x->cut, x->cut_size};
+    int64_t size[NB_MAX_NEST_AXES + 1];
+    for (int a = 0; a < x->naxes; a++)
+        size[a] = as_hashed(x, a);
+    uint64_t h = nb_hash(11, size, (size_t)x->naxes * sizeof *size);
+    int64_t about[] = {x->inner, x->nbuffers, x->cut,
+                       as_hashed(x, NB_SLOT_CUT)};
     h = nb_hash(h, about, sizeof about);
     for (int k = 0; k < x->n; k++) {
         const nb_nest_value *v = &x->value[k];
-        int64_t word[15] = {v->kind,   v->dtype,  v->compute, v->scalar,
+        int64_t word[14] = {v->kind,   v->dtype,  v->compute, v->scalar,
                             v->reduce, v->arg[0], v->arg[1],  v->arg[2],
                             v->axes,   v->bits,   v->buffer,  v->stored,
-                            v->offset, x->naxes,  v->next};
+                            x->naxes,  v->next};
         h = nb_hash(h, word, sizeof word);
-        if (in_memory(v))
-            h = nb_hash(h, v->stride, (size_t)x->naxes * sizeof *v->stride);
+        if (in_memory(v)) h = hash_access(x, k, h);
     }
     return h;
 }

@@ -51,10 +51,40 @@ typedef struct nb_nest {
     int n, room;
     nb_nest_value *value;
     int nbuffers;
+    /* Of a program for any sizes: its numbers by slot, -1 where one is the same
+     * for all, else which of the kernel's parameters it is; or NULL. */
+    int *param, nparams;
 } nb_nest;
+
+/* Slots: extents, the whole size of the cut axis, then of each value its offset
+ * and its strides. */
+enum {
+    NB_SLOT_CUT = NB_MAX_NEST_AXES,
+    NB_SLOT_VALUES,
+    NB_VALUE_SLOTS = NB_MAX_NEST_AXES + 1
+};
+
+static inline int nb_slot_offset(int k)
+{
+    return NB_SLOT_VALUES + k * NB_VALUE_SLOTS;
+}
+
+static inline int nb_slot_stride(int k, int a)
+{
+    return nb_slot_offset(k) + 1 + a;
+}
+
+int nb_nest_slots(const nb_nest *x);
+int64_t *nb_nest_number(const nb_nest *x, int slot);
+
+static inline bool nb_nest_varies(const nb_nest *x, int slot)
+{
+    return x->param && x->param[slot] >= 0;
+}
 
 nb_nest_value *nb_nest_add(nb_nest *x, nb_nest_value v); /* NULL: no memory */
 void nb_nest_free(nb_nest *x);
+nb_nest *nb_nest_copy(const nb_nest *x);
 
 /* Whether buffer `to` may lie where `from` does: each point reads what it then
  * writes there, and nothing else of it. */
@@ -67,7 +97,8 @@ int nb_nest_args(const nb_nest_value *v);
  * through as one. */
 void nb_nest_merge(nb_nest *x);
 
-/* Equal for nests that do the same, whatever memory they are given. */
+/* Equal for nests that do the same, whatever memory and parameters they are
+ * given. */
 uint64_t nb_nest_hash(const nb_nest *x);
 
 /* Its text: axes, then one line a value. */

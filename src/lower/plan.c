@@ -3,6 +3,7 @@
 
 #include "lower/look.h"
 #include "lower/passes.h"
+#include "lower/rewrite.h"
 
 #include <string.h>
 
@@ -33,17 +34,28 @@ static bool dump(const nb_plan *p, const char *pass)
     return text;
 }
 
-nb_plan *nb_plan_new(nb_graph *g)
+static nb_plan *plan_new(nb_graph *g, bool any_size)
 {
     nb_plan *p = nb_alloc_zero(sizeof *p);
     if (!p) return nb_graph_free(g), NULL;
     p->graph = g;
+    p->any_size = any_size;
     p->no_code = !nb_pass_is_on("code");
     if (nb_plan_nodes(p) && nb_plan_fuse(p) && dump(p, "fuse") &&
         nb_plan_memory(p) && dump(p, "memory"))
         return p;
     nb_plan_free(p);
     return NULL;
+}
+
+nb_plan *nb_plan_new(nb_graph *g)
+{
+    return plan_new(g, false);
+}
+
+nb_plan *nb_plan_new_any_size(nb_graph *g)
+{
+    return plan_new(g, true);
 }
 
 static bool reduces(const nb_call *c)
@@ -96,8 +108,10 @@ static bool find_parts(nb_plan *p, int k)
 {
     nb_call c = nb_call_of(p->node[k]);
     p->parts[k] = nb_alloc((size_t)(c.op->nout + 1) * sizeof *p->parts[k]);
-    return p->parts[k] &&
-           nb_look_parts(&c, p->parts[k], &p->parts[k][c.op->nout]);
+    if (!p->parts[k]) return false;
+    int64_t *total = &p->parts[k][c.op->nout];
+    return p->any_size ? nb_look_parts_any_size(&c, p->parts[k], total)
+                       : nb_look_parts(&c, p->parts[k], total);
 }
 
 /* Lines in blocks of their own lie row-major; a line that can look does. */
@@ -127,21 +141,86 @@ static bool place_line(nb_plan *p, int k)
     return true;
 }
 
-bool nb_plan_nodes(nb_plan *p)
+static bool make_nodes(nb_plan *p)
 {
-    size_t n = (size_t)p->graph->n + 1;
-    p->place = nb_alloc_zero(n * sizeof *p->place);
-    p->node = nb_alloc_zero(n * sizeof *p->node);
-    p->parts = nb_alloc_zero(n * sizeof *p->parts);
-    if (!p->place || !p->node || !p->parts || nb_scope_open() != NB_OK)
-        return false;
+    p->node = nb_alloc_zero((size_t)(p->graph->n + 1) * sizeof *p->node);
+    if (!p->node || nb_scope_open() != NB_OK) return false;
     bool ok = nb_graph_nodes(p->graph, p->node);
     for (int k = 0; k < p->graph->n; k++)
         p->node[k] = ok ? nb_keep(p->node[k]) : NULL;
     nb_scope_close(0, NULL);
+    return ok;
+}
+
+bool nb_plan_nodes(nb_plan *p)
+{
+    size_t n = (size_t)p->graph->n + 1;
+    p->place = nb_alloc_zero(n * sizeof *p->place);
+    p->parts = nb_alloc_zero(n * sizeof *p->parts);
+    bool ok = p->place && p->parts && make_nodes(p);
     for (int k = 0; ok && k < p->graph->n; k++)
         ok = place_line(p, k);
     return ok;
+}
+
+/* Copies */
+
+static void *copied(const void *from, size_t bytes)
+{
+    void *to = nb_alloc(bytes + 1);
+    if (to && bytes) memcpy(to, from, bytes);
+    return to;
+}
+
+static bool copy_step(nb_step *to, const nb_step *from)
+{
+    *to = (nb_step){.line = from->line};
+    to->buffer =
+        copied(from->buffer, (size_t)from->nbuffers * sizeof *to->buffer);
+    if (!to->buffer) return false;
+    to->nbuffers = from->nbuffers;
+    return !from->nest || (to->nest = nb_nest_copy(from->nest));
+}
+
+static bool copy_parts(nb_plan *to, const nb_plan *p)
+{
+    to->parts = nb_alloc_zero((size_t)(p->graph->n + 1) * sizeof *to->parts);
+    if (!to->parts) return false;
+    for (int k = 0; k < p->graph->n; k++) {
+        if (!p->parts[k]) continue;
+        size_t n = (size_t)p->graph->line[k].op->nout + 1;
+        to->parts[k] = copied(p->parts[k], n * sizeof *p->parts[k]);
+        if (!to->parts[k]) return false;
+    }
+    return true;
+}
+
+nb_plan *nb_plan_copy(const nb_plan *p)
+{
+    nb_plan *to = nb_alloc_zero(sizeof *to);
+    if (!to) return NULL;
+    size_t n = (size_t)p->graph->n;
+    to->no_code = p->no_code;
+    to->any_size = p->any_size;
+    to->graph = nb_graph_copy_whole(p->graph);
+    if (!to->graph) return nb_free(to), NULL;
+    to->place = copied(p->place, n * sizeof *p->place);
+    to->group = copied(p->group, n * sizeof *p->group);
+    to->extra = copied(p->extra, (size_t)p->nextra * sizeof *p->extra);
+    to->step = nb_alloc_zero((size_t)(p->nsteps + 1) * sizeof *to->step);
+    bool ok = to->place && to->group && to->extra && to->step;
+    to->nextra = ok ? p->nextra : 0;
+    ok = ok && copy_parts(to, p);
+    for (int s = 0; ok && s < p->nsteps; s++)
+        ok = copy_step(&to->step[to->nsteps++], &p->step[s]);
+    if (ok) return to;
+    nb_plan_free(to);
+    return NULL;
+}
+
+bool nb_plan_finish(nb_plan *p)
+{
+    return make_nodes(p) && nb_plan_memory(p);
 }
 
 static void print_block(const nb_plan *p, int k, nb_text *t)

@@ -34,6 +34,7 @@ typedef enum nb_home {
 typedef struct nb_plan {
     nb_graph *graph;  /* owned */
     bool no_code;     /* every call runs by itself, none by a nest */
+    bool any_size;    /* what depends on sizes stays as it is for others */
     nb_tensor **node; /* kept: a stand-in for each line, with its call */
     nb_place *place;
     int64_t **parts; /* of a call with several results: where they begin */
@@ -56,8 +57,14 @@ typedef struct nb_life {
 int nb_plan_blocks(const nb_plan *p);
 void nb_plan_lives(const nb_plan *p, nb_life *l);
 
-/* Takes the graph. */
+/* Takes the graph.  A plan for any size has the same form at all sizes. */
 nb_plan *nb_plan_new(nb_graph *g);
+nb_plan *nb_plan_new_any_size(nb_graph *g);
+
+/* The same steps once more, with a graph of their own: numbers may be changed,
+ * then it is finished: stand-ins, blocks. */
+nb_plan *nb_plan_copy(const nb_plan *p);
+bool nb_plan_finish(nb_plan *p);
 void nb_plan_free(nb_plan *p);
 
 /* The steps, their nests, the blocks: for people. */

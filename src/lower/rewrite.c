@@ -106,6 +106,33 @@ nb_graph *nb_graph_copy(const nb_graph *g)
     return to;
 }
 
+/* An op with programs of its own in the place of the line's. */
+static bool copy_programs(nb_line *l)
+{
+    nb_op *was = l->op, *op = nb_op_holding(was, was->nout);
+    if (!op) return false;
+    l->op = op;
+    op->effect = was->effect;
+    nb_op_leave(was);
+    for (int k = 0; k < 2; k++)
+        if (was->region[k] &&
+            !(op->region[k] = nb_graph_copy_whole(was->region[k])))
+            return false;
+    return true;
+}
+
+nb_graph *nb_graph_copy_whole(const nb_graph *g)
+{
+    nb_graph *to = nb_graph_copy(g);
+    bool ok = to;
+    for (int k = 0; ok && k < g->n; k++)
+        if (to->line[k].op && to->line[k].op->region[0])
+            ok = copy_programs(&to->line[k]);
+    if (ok) return to;
+    nb_graph_free(to);
+    return NULL;
+}
+
 bool nb_line_alike(const nb_line *a, const nb_line *b)
 {
     bool same = !a->multi && !b->multi && nb_line_same(a, b) &&

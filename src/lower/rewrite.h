@@ -32,8 +32,9 @@ static inline nb_line *nb_rewrite_line(const nb_rewrite *r)
     return &r->graph->line[r->at];
 }
 
-/* The graph again. */
+/* The graph again; or the programs inside its ops too. */
 nb_graph *nb_graph_copy(const nb_graph *g);
+nb_graph *nb_graph_copy_whole(const nb_graph *g);
 
 /* Whether two lines are of one type, hidden axes and all. */
 bool nb_line_alike(const nb_line *a, const nb_line *b);

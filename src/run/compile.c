@@ -26,6 +26,9 @@ typedef struct compiled {
     pthread_mutex_t lock;
     entry *first;
     int max;
+    int ndims;           /* of any size */
+    nb_dynamic_dim *dim; /* names are ours */
+    atomic_bool fixed;   /* its program depends on sizes: one for each */
     nb_compile_stats stats;
 } compiled;
 
@@ -68,17 +71,27 @@ static void drop_entries(entry *e)
     }
 }
 
+static void dims_free(nb_dynamic_dim *dim, int n)
+{
+    for (int i = 0; dim && i < n; i++)
+        nb_free((char *)dim[i].name);
+    nb_free(dim);
+}
+
 static void release(void *ctx)
 {
     compiled *c = ctx;
     delist(c);
     drop_entries(c->first);
+    dims_free(c->dim, c->ndims);
     pthread_mutex_destroy(&c->lock);
     nb_func_drop(c->of);
     nb_free(c);
 }
 
-/* The types of the arguments in words. */
+/* The types of the arguments in words; -1 is any size. */
+enum { ANY = -1 };
+
 static int64_t type_word(const nb_tensor *x)
 {
     return x->dtype | (int64_t)x->rank << 8;
@@ -107,10 +120,26 @@ static bool matches(const entry *e, int nx, nb_tensor *const *x)
     if (e->nx != nx) return false;
     for (int i = 0; i < nx; i++) {
         if (*key++ != type_word(x[i])) return false;
-        for (int d = 0; d < x[i]->rank; d++)
-            if (*key++ != nb_tensor_size(x[i])[d].code) return false;
+        for (int d = 0; d < x[i]->rank; d++, key++)
+            if (*key != nb_tensor_size(x[i])[d].code && *key != ANY)
+                return false;
     }
     return true;
+}
+
+/* Opens the sizes in a key that may be any. */
+static void key_open(const compiled *c, int nx, nb_tensor *const *x,
+                     int64_t *key)
+{
+    for (int i = 0; i < nx; i++) {
+        key++;
+        for (int k = 0; k < c->ndims; k++) {
+            int axis = c->dim[k].axis;
+            if (c->dim[k].argument == i)
+                key[axis < 0 ? axis + x[i]->rank : axis] = ANY;
+        }
+        key += x[i]->rank;
+    }
 }
 
 /* The entry for x, moved to the front. */
@@ -162,9 +191,15 @@ static bool add(compiled *c, int nx, nb_tensor *const *x, nb_executable **e)
     if (!fresh) return false;
     *fresh = (entry){.nx = nx, .n = n};
     key_write(nx, x, fresh->key);
-    bool ok = nb_executable_new(c->of, nx, x, &fresh->executable) == NB_OK;
+    bool any = c->ndims && !c->fixed;
+    bool ok = nb_executable_new_dynamic(c->of, nx, x, any ? c->ndims : 0,
+                                        c->dim, &fresh->executable) == NB_OK;
     bool asked = !ok && nb_value_asked();
     if (asked) nb_error_clear();
+    if (ok && any && *nb_executable_fixed(fresh->executable))
+        c->fixed = true;
+    else if (ok && any)
+        key_open(c, nx, x, fresh->key);
     *e = nb_executable_keep(fresh->executable);
     pthread_mutex_lock(&c->lock);
     c->stats.misses += !asked;
@@ -208,6 +243,19 @@ static nb_status call(void *ctx, int nx, nb_tensor *const *x, int *ny,
     return s;
 }
 
+static bool copy_dims(compiled *c, int n, const nb_dynamic_dim *dim)
+{
+    if (!n) return true;
+    c->dim = nb_alloc_zero((size_t)n * sizeof *c->dim);
+    if (!c->dim) return false;
+    for (; c->ndims < n; c->ndims++) {
+        nb_dynamic_dim d = dim[c->ndims];
+        if (!(d.name = nb_copy_text(d.name))) return false;
+        c->dim[c->ndims] = d;
+    }
+    return true;
+}
+
 nb_func *nb_compile(nb_func *f, const nb_compile_options *o)
 {
     int max = o && o->max_cache_size ? o->max_cache_size : 64;
@@ -217,6 +265,11 @@ nb_func *nb_compile(nb_func *f, const nb_compile_options *o)
                        max);
     compiled *c = nb_alloc_zero(sizeof *c);
     if (!c) return NULL;
+    if (o && !copy_dims(c, o->ndynamic, o->dynamic)) {
+        dims_free(c->dim, c->ndims);
+        nb_free(c);
+        return NULL;
+    }
     c->of = nb_func_keep(f);
     c->max = max;
     pthread_mutex_init(&c->lock, NULL);

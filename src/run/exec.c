@@ -28,6 +28,7 @@ typedef struct kernel {
     nb_cpu_kernel *fn;
     nb_emitted info;
     int64_t chunks, per_chunk; /* units */
+    int64_t *param;            /* of a nest for any sizes */
     nb_product *product;       /* of a call that is one */
 } kernel;
 
@@ -78,7 +79,7 @@ void nb_exec_drop(nb_exec *e)
     }
     nb_code_drop(e->code);
     for (int s = 0; e->kernel && s < e->plan->nsteps; s++)
-        nb_free(e->kernel[s].product);
+        nb_free(e->kernel[s].product), nb_free(e->kernel[s].param);
     nb_plan_free(e->plan);
     nb_free(e->kernel);
     nb_free(e->take);
@@ -139,6 +140,28 @@ static void cut(kernel *k)
         k->per_chunk ? (k->info.units + k->per_chunk - 1) / k->per_chunk : 0;
 }
 
+/* Numbers that the code of a nest for any sizes is given. */
+static bool find_params(kernel *k, const nb_nest *x)
+{
+    k->param = NULL;
+    if (!x->param) return true;
+    k->param = nb_alloc((size_t)(x->nparams + 1) * sizeof *k->param);
+    if (!k->param) return false;
+    for (int slot = 0; slot < nb_nest_slots(x); slot++)
+        if (nb_nest_varies(x, slot))
+            k->param[x->param[slot]] = *nb_nest_number(x, slot);
+    k->param[x->nparams] = k->info.kept ? k->info.scratch / k->info.kept : 0;
+    return true;
+}
+
+/* What follows from the sizes of a nest, whose code may be another's. */
+static bool settle(kernel *k, const nb_nest *x)
+{
+    nb_emitted_measure(&k->info, x);
+    cut(k);
+    return find_params(k, x);
+}
+
 static bool find_code(nb_exec *e, const int *like)
 {
     for (int s = 0; s < e->plan->nsteps; s++) {
@@ -149,7 +172,7 @@ static bool find_code(nb_exec *e, const int *like)
         if (!e->kernel[s].fn)
             return nb_fail(NB_ERUNTIME, "compile: the code of %s is missing",
                            name);
-        cut(&e->kernel[s]);
+        if (!settle(&e->kernel[s], e->plan->step[s].nest)) return false;
     }
     return true;
 }
@@ -284,23 +307,49 @@ int64_t nb_exec_donated_bytes(const nb_exec *e)
     return bytes;
 }
 
+/* All but the code. */
+static nb_exec *begin(nb_plan *p)
+{
+    nb_exec *e = nb_alloc_zero(sizeof *e);
+    if (!e) return nb_plan_free(p), NULL;
+    e->refs = 1;
+    e->plan = p;
+    e->kernel = nb_alloc_zero((size_t)(p->nsteps + 1) * sizeof *e->kernel);
+    if (e->kernel && pack_known(p) && find_products(e)) return e;
+    nb_exec_drop(e);
+    return NULL;
+}
+
+nb_exec *nb_exec_of(nb_plan *p)
+{
+    nb_exec *e = begin(p);
+    if (!e || make_code(e) || make_do(e)) return e;
+    nb_exec_drop(e);
+    return NULL;
+}
+
 nb_exec *nb_exec_new(nb_graph *g)
 {
     int64_t began = nb_profile_begin();
-    nb_exec *e = nb_lower_graph(g) ? nb_alloc_zero(sizeof *e) : NULL;
-    if (!e) return nb_graph_free(g), NULL;
-    e->refs = 1;
-    e->plan = nb_plan_new(g);
+    if (!nb_lower_graph(g)) return nb_graph_free(g), NULL;
+    nb_plan *p = nb_plan_new(g);
     nb_profile_end(began, "compile", "lower");
-    bool ok = e->plan && pack_known(e->plan);
-    if (ok) {
-        size_t n = (size_t)e->plan->nsteps + 1;
-        e->kernel = nb_alloc_zero(n * sizeof *e->kernel);
-        ok = e->kernel && find_products(e) && (make_code(e) || make_do(e));
+    return p ? nb_exec_of(p) : NULL;
+}
+
+nb_exec *nb_exec_like(const nb_exec *from, nb_plan *p)
+{
+    nb_exec *e = begin(p);
+    if (!e) return NULL;
+    e->code = nb_code_keep(from->code);
+    for (int s = 0; s < p->nsteps; s++) {
+        kernel *k = &e->kernel[s];
+        if (!p->step[s].nest) continue;
+        k->fn = from->kernel[s].fn;
+        k->info = from->kernel[s].info;
+        if (!settle(k, p->step[s].nest)) return nb_exec_drop(e), NULL;
     }
-    if (ok) return e;
-    nb_exec_drop(e);
-    return NULL;
+    return e;
 }
 
 /* Frames */
@@ -457,9 +506,10 @@ static bool run_nest(run *r, int s, const char *name)
     const nb_step *step = &r->e->plan->step[s];
     const kernel *k = &r->e->kernel[s];
     void *few[16], **buffer = few;
-    if (step->nbuffers > 16)
-        buffer = nb_alloc((size_t)step->nbuffers * sizeof *buffer);
+    if (step->nbuffers > 15)
+        buffer = nb_alloc((size_t)(step->nbuffers + 1) * sizeof *buffer);
     if (!buffer) return false;
+    buffer[step->nbuffers] = k->param;
     for (int b = 0; b < step->nbuffers; b++)
         buffer[b] = r->f->block[step->buffer[b]];
     launch l = {.k = k, .buffer = buffer, .name = name};

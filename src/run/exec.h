@@ -9,8 +9,13 @@
 
 typedef struct nb_exec nb_exec;
 
-/* Takes the graph. */
+/* Takes the graph, or a plan of it. */
 nb_exec *nb_exec_new(nb_graph *g);
+nb_exec *nb_exec_of(nb_plan *p);
+
+/* A plan of the same form with other numbers, which has code already: that of e.
+ * Takes the plan. */
+nb_exec *nb_exec_like(const nb_exec *e, nb_plan *p);
 void nb_exec_drop(nb_exec *e);
 
 /* Inputs are realised, of the types of the graph; results are lent. */

@@ -1,15 +1,10 @@
-/* executable.c - a function recorded on stand-ins, and its executable.
- *
- * The inputs of the program are the arguments of the function, then the keys
- * that it draws from the generator of the process, which are drawn anew on each
- * run, then what it closes over. */
+/* executable.c - functions that were recorded and compiled, called. */
 #include "nabla/compile.h"
 
 #include "lower/passes.h"
 #include "lower/rewrite.h"
 #include "nabla/random.h"
-#include "ops/random.h"
-#include "run/exec.h"
+#include "run/dynamic.h"
 #include "run/realize.h"
 #include "transform/region.h"
 
@@ -17,20 +12,25 @@
 
 struct nb_executable {
     atomic_int refs;
-    nb_exec *exec;
-    nb_graph *recorded;
+    nb_member one;       /* for the sizes that it was compiled for, */
+    nb_dynamic *dynamic; /* or those for any; NULL: that one */
+    char *fixed;         /* why not for any; or NULL */
     int nx, nkeys, ncaptured;
     nb_tensor **captured; /* kept, realised: inputs after the caller's */
 };
 
-/* What this thread is recording for an executable, the innermost. */
-typedef struct recording {
-    struct recording *around;
-    nb_list *in;
-    int nkeys;
-} recording;
-static _Thread_local recording *innermost;
-static _Thread_local bool asked;
+/* The member for x, or the one used last; left after use. */
+static const nb_member *enter(const nb_executable *e, nb_tensor *const *x)
+{
+    return !e->dynamic ? &e->one
+           : x         ? nb_dynamic_enter(e->dynamic, e->nx, x)
+                       : nb_dynamic_last(e->dynamic);
+}
+
+static void leave(const nb_executable *e, const nb_member *m)
+{
+    if (e->dynamic) nb_dynamic_leave(e->dynamic, m);
+}
 
 nb_executable *nb_executable_keep(nb_executable *e)
 {
@@ -42,85 +42,50 @@ void nb_executable_drop(nb_executable *e)
 {
     if (!e || atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) != 1)
         return;
-    nb_exec_drop(e->exec);
-    nb_graph_free(e->recorded);
+    nb_member_free(&e->one);
+    nb_dynamic_free(e->dynamic);
+    nb_free(e->fixed);
     for (int i = 0; i < e->ncaptured; i++)
         nb_drop(e->captured[i]);
     nb_free(e->captured);
     nb_free(e);
 }
 
-static bool stand_ins(int nx, nb_tensor *const *x, nb_list *to)
+static bool build_one(nb_executable *e, nb_recording *r)
 {
-    for (int i = 0; i < nx; i++) {
-        if (!x[i]) return false;
-        nb_shape s = nb_tensor_shape(x[i]);
-        if (!nb_list_add(to, nb_stand_in((nb_dtype)x[i]->dtype, &s)))
-            return false;
-    }
-    return true;
+    nb_graph *g = nb_graph_copy(r->graph);
+    e->one.recorded = r->graph;
+    r->graph = NULL;
+    return g && (e->one.exec = nb_exec_new(g));
 }
 
-/* A key as one more input; the scope in which it is drawn may end before the
- * recording does, so the list has a reference of its own. */
-static nb_tensor *key_input(void)
+static bool build(nb_executable *e, nb_func *f, int nx, nb_tensor *const *x,
+                  int ndims, const nb_dynamic_dim *dims)
 {
-    nb_shape pair = {.rank = 1, .size = {nb_extent_of(2)}};
-    nb_tensor *key = nb_stand_in(NB_U32, &pair);
-    if (!key || !nb_list_add(innermost->in, key)) return NULL;
-    innermost->nkeys++;
-    return nb_keep(key);
-}
-
-static bool record(nb_executable *e, nb_region *r, nb_func *f, nb_list *in)
-{
-    nb_tensor *(*source)(void) = nb_key_source;
-    recording now = {.around = innermost, .in = in};
-    innermost = &now;
-    nb_key_source = key_input;
-    nb_asked_take();
-    bool ok = nb_region_record(r, f, in);
-    asked = !ok && nb_asked_take();
-    nb_key_source = source;
-    innermost = now.around;
-    e->nkeys = now.nkeys;
+    nb_recording r;
+    e->nx = nx;
+    if (!nb_recording_make(&r, f, nx, x, NULL)) return false;
+    bool ok = !ndims ||
+              nb_dynamic_new(f, nx, x, ndims, dims, &r, &e->dynamic, &e->fixed);
+    ok = ok && (e->dynamic || build_one(e, &r));
+    e->nkeys = r.nkeys;
+    e->ncaptured = r.ncaptured;
+    e->captured = r.captured;
+    r.ncaptured = 0;
+    r.captured = NULL;
+    nb_recording_free(&r);
     return ok;
 }
 
-static bool build(nb_executable *e, nb_func *f, int nx, nb_tensor *const *x)
-{
-    nb_region r = {0};
-    nb_list in = {0};
-    asked = false;
-    bool ok = stand_ins(nx, x, &in) && record(e, &r, f, &in);
-    if (ok) {
-        nb_graph *g = r.graph;
-        e->nx = nx;
-        e->ncaptured = r.ncaptured;
-        e->captured = r.captured;
-        r = (nb_region){0};
-        ok = nb_realize_now(e->ncaptured, e->captured) &&
-             (e->recorded = nb_graph_copy(g));
-        if (ok)
-            ok = (e->exec = nb_exec_new(g));
-        else
-            nb_graph_free(g);
-    }
-    nb_region_free(&r);
-    for (int i = in.n - e->nkeys; i < in.n; i++)
-        nb_drop(in.at[i]);
-    nb_list_free(&in);
-    return ok;
-}
-
-nb_status nb_executable_new(nb_func *f, int nx, nb_tensor *const *x,
-                            nb_executable **out)
+nb_status nb_executable_new_dynamic(nb_func *f, int nx, nb_tensor *const *x,
+                                    int ndims, const nb_dynamic_dim *dims,
+                                    nb_executable **out)
 {
     nb_executable *e = nb_alloc_zero(sizeof *e);
     bool ok = e && nb_scope_open() == NB_OK;
     if (ok) {
         e->refs = 1;
-        ok = build(e, f, nx, x);
+        ok = build(e, f, nx, x, ndims, dims);
         nb_scope_close(0, NULL);
     }
     if (ok)
@@ -130,52 +95,26 @@ nb_status nb_executable_new(nb_func *f, int nx, nb_tensor *const *x,
     return NB_STATUS(ok);
 }
 
-bool nb_value_asked(void)
+nb_status nb_executable_new(nb_func *f, int nx, nb_tensor *const *x,
+                            nb_executable **out)
 {
-    return asked;
+    return nb_executable_new_dynamic(f, nx, x, 0, NULL, out);
 }
 
-/* Whether x is computed from a stand-in, whose value does not exist. */
-static bool is_recorded(nb_tensor *x)
+const char *nb_executable_fixed(const nb_executable *e)
 {
-    nb_tensor **stack = NULL;
-    int depth = 0, room = 0;
-    bool found = false;
-    if (nb_tensor_done(x)) return false;
-    nb_graph_lock();
-    uint32_t mark = nb_graph_mark();
-    while (x && !found) {
-        x->mark = mark;
-        found = !x->op && !(x->flags & NB_DONATED);
-        for (int i = 0; i < x->nin && !found; i++) {
-            nb_tensor *in = nb_tensor_in(x)[i];
-            if (nb_tensor_done(in) || in->mark == mark) continue;
-            found = !nb_grow(&stack, &room, depth + 1, sizeof *stack);
-            if (!found) stack[depth++] = in;
-        }
-        x = depth ? stack[--depth] : NULL;
-    }
-    nb_graph_unlock();
-    nb_free(stack);
-    return found;
+    return e->fixed ? e->fixed : "";
 }
 
-bool nb_is_watched(int nx, nb_tensor *const *x)
-{
-    int lanes;
-    nb_lanes_open(&lanes);
-    if (innermost || lanes || nb_traces_open()) return true;
-    for (int i = 0; i < nx; i++)
-        if (x[i]->nlanes || is_recorded(x[i])) return true;
-    return false;
-}
-
-static bool fits(const nb_line *l, const nb_tensor *x)
+/* Whether x is what argument i was compiled for, open sizes aside. */
+static bool fits(const nb_executable *e, int i, const nb_line *l,
+                 const nb_tensor *x)
 {
     bool same = l->dtype == x->dtype && l->shape.rank == x->rank &&
                 l->shape.nlanes == x->nlanes;
     for (int d = 0; same && d < x->rank; d++)
-        same = nb_extent_same(l->shape.size[d], nb_tensor_size(x)[d]);
+        same = nb_extent_same(l->shape.size[d], nb_tensor_size(x)[d]) ||
+               (e->dynamic && nb_dynamic_is(e->dynamic, i, d));
     for (int d = 0; same && d < x->nlanes; d++)
         same =
             nb_extent_same(l->shape.lane[d].size, nb_tensor_lane(x)[d].size) &&
@@ -194,28 +133,40 @@ static bool misfit(const nb_line *l, const nb_tensor *x, int i)
 
 bool nb_executable_takes(const nb_executable *e, int i, const nb_tensor *x)
 {
-    return i >= 0 && i < e->nx && x &&
-           fits(&nb_exec_plan(e->exec)->graph->line[i], x);
+    if (i < 0 || i >= e->nx || !x) return false;
+    const nb_member *m = enter(e, NULL);
+    bool yes = fits(e, i, &m->recorded->line[i], x);
+    leave(e, m);
+    return yes;
+}
+
+static bool check_types(const nb_executable *e, nb_tensor *const *x)
+{
+    const nb_member *m = enter(e, NULL);
+    bool ok = true;
+    for (int i = 0; ok && i < e->nx; i++) {
+        const nb_line *l = &m->recorded->line[i];
+        ok = x[i] && (fits(e, i, l, x[i]) || misfit(l, x[i], i));
+    }
+    leave(e, m);
+    return ok;
 }
 
 static bool check(const nb_executable *e, int nx, nb_tensor *const *x, int room)
 {
-    const nb_graph *g = nb_exec_plan(e->exec)->graph;
+    int ny = nb_executable_results(e);
     if (nx != e->nx)
         return nb_fail(NB_EVALUE, "executable: takes %d arguments, not %d",
                        e->nx, nx);
-    if (room < g->ny)
-        return nb_fail(NB_EVALUE, "executable: has %d results, room for %d",
-                       g->ny, room);
-    for (int i = 0; i < nx; i++) {
-        if (!x[i]) return false;
-        if (!fits(&g->line[i], x[i])) return misfit(&g->line[i], x[i], i);
-    }
-    return true;
+    if (room < ny)
+        return nb_fail(NB_EVALUE, "executable: has %d results, room for %d", ny,
+                       room);
+    return check_types(e, x);
 }
 
 /* All inputs of the program, realised. */
-static bool gather(nb_executable *e, nb_tensor *const *x, nb_tensor **in)
+static bool gather(nb_executable *e, const nb_member *m, nb_tensor *const *x,
+                   nb_tensor **in)
 {
     int n = e->nx;
     if (n) memcpy(in, x, (size_t)n * sizeof *in);
@@ -223,23 +174,32 @@ static bool gather(nb_executable *e, nb_tensor *const *x, nb_tensor **in)
         if (!(in[n++] = nb_next_key())) return false;
     for (int i = 0; i < e->ncaptured; i++)
         in[n++] = e->captured[i];
+    for (int i = 0; i < m->nfigures; i++)
+        in[n++] = m->figure[i];
     return nb_realize_now(e->nx + e->nkeys, in);
+}
+
+static bool run(nb_executable *e, const nb_member *m, nb_tensor *const *x,
+                nb_tensor **y)
+{
+    nb_tensor *few[16], **in = few;
+    int n = e->nx + e->nkeys + e->ncaptured + m->nfigures;
+    if (n > 16 && !(in = nb_array(n))) return false;
+    bool ok =
+        gather(e, m, x, in) && nb_exec_run_as(m->exec, m->recorded, in, y);
+    if (in != few) nb_free(in);
+    return ok;
 }
 
 nb_status nb_executable_run(nb_executable *e, int nx, nb_tensor *const *x,
                             int *ny, nb_tensor **y)
 {
-    nb_tensor *few[16], **in = few;
-    int n = e->nx + e->nkeys + e->ncaptured;
     bool ok = check(e, nx, x, *ny);
-    if (ok && n > 16) ok = (in = nb_array(n));
-    if (ok && gather(e, x, in)) {
-        *ny = nb_exec_plan(e->exec)->graph->ny;
-        ok = nb_exec_run_as(e->exec, e->recorded, in, y);
-    } else {
-        ok = false;
-    }
-    if (in != few) nb_free(in);
+    const nb_member *m = ok ? enter(e, x) : NULL;
+    if (!m) return NB_STATUS(false);
+    *ny = m->recorded->ny;
+    ok = run(e, m, x, y);
+    leave(e, m);
     return NB_STATUS(ok);
 }
 
@@ -251,7 +211,8 @@ nb_status nb_executable_donate(nb_executable *e, int n, const int *arguments)
                                      "executable: argument %d is donated, "
                                      "there are %d",
                                      arguments[i], e->nx));
-    return NB_STATUS(nb_exec_donate(e->exec, n, arguments));
+    return NB_STATUS(e->dynamic ? nb_dynamic_donate(e->dynamic, n, arguments)
+                                : nb_exec_donate(e->one.exec, n, arguments));
 }
 
 nb_tensor *nb_donated(const nb_tensor *x)
@@ -264,58 +225,76 @@ nb_tensor *nb_donated(const nb_tensor *x)
 }
 
 /* Texts are made when they are asked for, by running the passes again. */
-static char *text_after(const nb_executable *e, const char *pass)
+static char *text_after(const nb_graph *recorded, const char *pass)
 {
-    nb_graph *g = nb_graph_copy(e->recorded);
+    nb_graph *g = nb_graph_copy(recorded);
     char *text = g && nb_lower_until(g, pass) ? nb_graph_text(g) : NULL;
     nb_graph_free(g);
     return text;
 }
 
-char *nb_executable_text(const nb_executable *e, const char *stage)
+static char *text_of(const nb_member *m, const char *stage)
 {
-    const nb_plan *p = nb_exec_plan(e->exec);
-    if (!stage || !strcmp(stage, "graph")) return nb_graph_text(e->recorded);
-    if (!strcmp(stage, "plan")) return nb_plan_text(p);
+    if (!stage || !strcmp(stage, "graph")) return nb_graph_text(m->recorded);
+    if (!strcmp(stage, "plan")) return nb_plan_text(nb_exec_plan(m->exec));
     const nb_pass *pass = nb_pass_find(stage);
-    if (pass && pass->run) return text_after(e, stage);
+    if (pass && pass->run) return text_after(m->recorded, stage);
     return nb_fail(NB_EVALUE,
                    "executable: no stage is called %s: graph, a pass over it, "
                    "or plan",
                    stage);
 }
 
+char *nb_executable_text(const nb_executable *e, const char *stage)
+{
+    const nb_member *m = enter(e, NULL);
+    char *text = text_of(m, stage);
+    leave(e, m);
+    return text;
+}
+
+/* Members for other sizes have code where the first one had. */
 const char *nb_executable_trouble(const nb_executable *e)
 {
-    return nb_exec_trouble(e->exec);
+    return e->dynamic ? "" : nb_exec_trouble(e->one.exec);
 }
 
 int nb_executable_results(const nb_executable *e)
 {
-    return nb_exec_plan(e->exec)->graph->ny;
+    const nb_member *m = enter(e, NULL);
+    int n = m->recorded->ny;
+    leave(e, m);
+    return n;
 }
 
 int nb_executable_steps(const nb_executable *e, int *loops)
 {
-    const nb_plan *p = nb_exec_plan(e->exec);
-    for (int s = *loops = 0; s < p->nsteps; s++)
+    const nb_member *m = enter(e, NULL);
+    const nb_plan *p = nb_exec_plan(m->exec);
+    int n = p->nsteps;
+    for (int s = *loops = 0; s < n; s++)
         *loops += p->step[s].nest != NULL;
-    return p->nsteps;
+    leave(e, m);
+    return n;
 }
 
 /* A loop or branch counts nothing for itself, but its program for one run. */
 double nb_executable_flops(const nb_executable *e)
 {
-    const nb_graph *g = nb_exec_plan(e->exec)->graph;
-    return nb_graph_flops(g);
+    const nb_member *m = enter(e, NULL);
+    double flops = nb_graph_flops(nb_exec_plan(m->exec)->graph);
+    leave(e, m);
+    return flops;
 }
 
+/* Of those for any sizes nobody knows. */
 bool nb_executable_is_small(const nb_executable *e)
 {
     enum { FLOPS = 20000, BYTES = 1 << 16 };
-    const nb_plan *p = nb_exec_plan(e->exec);
+    if (e->dynamic) return false;
+    const nb_plan *p = nb_exec_plan(e->one.exec);
     nb_memory_plan m = nb_executable_memory(e);
-    if (m.peak > BYTES || *nb_exec_trouble(e->exec)) return false;
+    if (m.peak > BYTES || *nb_exec_trouble(e->one.exec)) return false;
     for (int s = 0; s < p->nsteps; s++)
         if (!p->step[s].nest && p->graph->line[p->step[s].line].op->execute)
             return false;
@@ -324,7 +303,8 @@ bool nb_executable_is_small(const nb_executable *e)
 
 nb_memory_plan nb_executable_memory(const nb_executable *e)
 {
-    const nb_plan *p = nb_exec_plan(e->exec);
+    const nb_member *at = enter(e, NULL);
+    const nb_plan *p = nb_exec_plan(at->exec);
     nb_memory_plan m = {.temporaries = p->arena};
     for (int k = 0; k < p->graph->n; k++) {
         if (k < e->nx)
@@ -333,7 +313,8 @@ nb_memory_plan nb_executable_memory(const nb_executable *e)
             m.constants += p->bytes[k];
         if (p->home[k] == NB_HOME_RESULT) m.results += p->bytes[k];
     }
-    m.donated = nb_exec_donated_bytes(e->exec);
+    m.donated = nb_exec_donated_bytes(at->exec);
     m.peak = m.arguments + m.results + m.temporaries + m.constants - m.donated;
+    leave(e, at);
     return m;
 }

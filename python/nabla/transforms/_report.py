@@ -66,6 +66,7 @@ class Explanation:
     total_bytes: int = 0
     retraces: list[str] = field(default_factory=list)
     uncompiled: str = ""
+    fixed: str = ""
 
     def __str__(self) -> str:
         rows = [
@@ -76,6 +77,8 @@ class Explanation:
         ]
         if self.uncompiled:
             rows.insert(0, f"op by op     {self.uncompiled}")
+        if self.fixed:
+            rows.append(f"sizes fixed  {self.fixed}")
         if self.retraces:
             rows.append(f"retraces     {len(self.retraces)}")
             rows += [f"  {line}" for line in self.retraces]

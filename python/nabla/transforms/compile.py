@@ -294,22 +294,47 @@ class _Call:
         leaves = [
             x if kind == _STATIC else next(fresh) for kind, x, _ in self.rows
         ]
-        out, self.structure = _nabla.tree_flatten(self.run(leaves))
+        out, structure = _nabla.tree_flatten(self.run(leaves))
         tensors = [x for x in out if isinstance(x, _nabla.Tensor)]
         count = iter(range(len(tensors)))
-        self.results = [
+        results = [
             (next(count), None) if isinstance(x, _nabla.Tensor) else (-1, x)
             for x in out
         ]
+        before = self.__dict__.setdefault("outcome", (structure, results))
+        if before != (structure, results):
+            raise ValueError(
+                f"compile: {name_of(self.own._fn)} returns {results} at one "
+                f"size and {before[1]} at another: what is not a tensor is "
+                "part of the program"
+            )
         return tensors
+
+    def dims(self) -> list[tuple[int, int, str]]:
+        """The dims that are open, unless their sizes turned out to matter."""
+        if _state(self.own)["fixed"]:
+            return []
+        return [
+            (leaf, axis, name)
+            for leaf, axes in self.options.dynamic.items()
+            for axis, name in axes.items()
+        ]
+
+    def forget(self) -> None:
+        """Lets go of the tensors; the function can still be recorded."""
+        self.rows = [
+            (kind, x if kind == _STATIC else None, donated)
+            for kind, x, donated in self.rows
+        ]
+        self.leaves = self._whole = []
 
     def signature(self, executable: Executable | None) -> tuple[Any, ...]:
         """What the extension is told of all this."""
         structure, results = self.defs, []
         if executable is not None:
-            structure, results = self.structure, self.results  # type: ignore[assignment]
+            structure, results = self.outcome  # type: ignore[attr-defined]
         head = (self.n, self.names, self.defs, self.rows)
-        return *head, executable, structure, results
+        return *head, executable, structure, results, self.dims()
 
 
 def _options(own: CompiledFunction) -> _Options:
@@ -320,7 +345,7 @@ def _options(own: CompiledFunction) -> _Options:
 def _state(own: CompiledFunction) -> dict[str, Any]:
     """What is remembered of earlier signatures, for explain."""
     found: dict[str, Any] = own.__dict__.setdefault(
-        "_seen", {"last": None, "retraces": []}
+        "_seen", {"last": None, "retraces": [], "fixed": ""}
     )
     return found
 
@@ -397,7 +422,9 @@ def miss(
     finally:
         self._count(*counted, (time.perf_counter() - start) * 1e3)
     _remember(self, one)
-    return one.signature(executable)
+    signature = one.signature(executable)
+    one.forget()
+    return signature
 
 
 def _compiled(one: _Call) -> Executable | None:
@@ -408,7 +435,7 @@ def _compiled(one: _Call) -> Executable | None:
         return call("compile", one.body, inside)  # type: ignore[no-any-return]
 
     try:
-        found = _nabla.Executable(body, one.tensors, one.donated())
+        found = _nabla.Executable(body, one.tensors, one.donated(), one.dims())
     except Exception as error:
         if not _nabla.value_asked():
             raise
@@ -426,6 +453,8 @@ def _compiled(one: _Call) -> Executable | None:
         return None
     if trouble := found.trouble():
         _warn_once(trouble)
+    if fixed := found.fixed():
+        _state(one.own)["fixed"] = fixed
     return found
 
 
@@ -498,6 +527,7 @@ class Lowered:
         """The compiled function, which knows this signature now."""
         own = self._one.own
         own._add(*self._one.signature(self._executable))
+        self._one.forget()
         return own
 
 
@@ -516,6 +546,7 @@ def _explanation(executable: Executable, state: Any) -> Explanation:
         peak_bytes=executable.memory()[0],
         retraces=list(state["retraces"]),
         uncompiled=executable.trouble(),
+        fixed=state["fixed"],
     )
 
 
@@ -607,8 +638,8 @@ def compile(
 
     fullgraph        asking for a value inside is an error, not a warning
     max_cache_size   programs that are kept; the least recently used goes
-    dynamic_dims     {tensor leaf: {axis: name}}; equal names are equal sizes.
-                     For the time being each size has a program of its own
+    dynamic_dims     {tensor leaf: {axis: name}}: one program for all sizes
+                     along these; equal names are equal sizes
     donate_argnums   arguments whose memory the results may take
 
     >>> step = nb.compile(lambda w, g: w - 0.1 * g)

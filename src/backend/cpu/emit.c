@@ -24,6 +24,8 @@ typedef struct emitter {
     nb_v *single;               /* of a tail without masks, one number each */
     int *reduce, nreduce;       /* those of the pass */
     nb_v tile_from, tile_to;    /* of the tiled axis in the unit */
+    nb_v *param;                /* of a nest for any sizes */
+    nb_v kept_bytes;            /* that one kept value takes */
 } emitter;
 
 static nb_v i64(int64_t n)
@@ -38,10 +40,35 @@ static nb_v plus(emitter *e, nb_v a, nb_v b)
     return nb_ir_op2(e->ir, "add nsw", a, b);
 }
 
-static nb_v times(emitter *e, nb_v a, int64_t n)
+static nb_v times(emitter *e, nb_v a, nb_v n)
 {
-    if (n == 0) return i64(0);
-    return n == 1 ? a : nb_ir_op2(e->ir, "mul nsw", a, i64(n));
+    if (!n.id && n.bits == 0) return i64(0);
+    if (!n.id && n.bits == 1) return a;
+    return nb_ir_op2(e->ir, "mul nsw", a, n);
+}
+
+/* A number of the nest: known now, or a parameter. */
+static nb_v number(const emitter *e, int slot)
+{
+    if (nb_nest_varies(e->x, slot)) return e->param[e->x->param[slot]];
+    return i64(*nb_nest_number(e->x, slot));
+}
+
+static nb_v size_of(const emitter *e, int a)
+{
+    return number(e, a);
+}
+
+/* The same where code differs by it: -1 is any size. */
+static int64_t known_size(const emitter *e, int a)
+{
+    return nb_nest_varies(e->x, a) ? -1 : e->x->size[a];
+}
+
+/* i times the stride of value k along an axis. */
+static nb_v stepped(emitter *e, nb_v i, int k, int a)
+{
+    return times(e, i, number(e, nb_slot_stride(k, a)));
 }
 
 static nb_irt memory_type(nb_dtype d)
@@ -52,31 +79,33 @@ static nb_irt memory_type(nb_dtype d)
 /* How far axis a goes in this unit. */
 static nb_v bound_of(emitter *e, int a)
 {
-    const nb_nest *x = e->x;
-    if (!x->cut || a != x->cut) return i64(x->size[a]);
-    nb_v left = nb_ir_op2(e->ir, "sub", i64(x->cut_size),
-                          times(e, e->i[0], x->size[a]));
-    nb_v more = nb_ir_compare(e->ir, "icmp sgt", left, i64(x->size[a]));
-    return nb_ir_select(e->ir, more, i64(x->size[a]), left);
+    nb_v size = size_of(e, a);
+    if (!e->x->cut || a != e->x->cut) return size;
+    nb_v left = nb_ir_op2(e->ir, "sub", number(e, NB_SLOT_CUT),
+                          times(e, e->i[0], size));
+    nb_v more = nb_ir_compare(e->ir, "icmp sgt", left, size);
+    return nb_ir_select(e->ir, more, size, left);
 }
 
 /* The index of a vector's first element beyond its unit's base. */
-static nb_v index_of(emitter *e, const nb_nest_value *v, int copy)
+static nb_v index_of(emitter *e, int k, int copy)
 {
     const nb_walk *w = &e->w;
+    const nb_nest_value *v = &e->x->value[k];
     nb_v at = i64(0);
     for (int j = 0; j < w->nloops; j++)
         if (w->loop[j] != w->vector)
-            at = plus(e, at, times(e, e->i[w->loop[j]], v->stride[w->loop[j]]));
+            at = plus(e, at, stepped(e, e->i[w->loop[j]], k, w->loop[j]));
     if (w->vector < 0 || !v->stride[w->vector]) return at;
     nb_v start = plus(e, e->i[w->vector], i64((int64_t)copy * e->lanes));
-    return plus(e, at, times(e, start, v->stride[w->vector]));
+    return plus(e, at, stepped(e, start, k, w->vector));
 }
 
-static nb_v each_lane(emitter *e, int64_t stride)
+/* What each lane lies beyond the first. */
+static nb_v each_lane(emitter *e, int k)
 {
     return nb_ir_op2(e->ir, "mul nsw", nb_ir_iota(e->ir, NB_IR_I64, e->lanes),
-                     i64(stride));
+                     number(e, nb_slot_stride(k, e->w.vector)));
 }
 
 static nb_v from_memory(emitter *e, nb_v x, nb_dtype d)
@@ -90,15 +119,15 @@ static nb_v emit_load(emitter *e, int k, int copy)
     const nb_nest_value *v = &e->x->value[k];
     int64_t stride = e->w.vector < 0 ? 0 : v->stride[e->w.vector];
     nb_irt type = memory_type(v->stored);
-    nb_v at = nb_ir_at(e->ir, e->base[k], type, index_of(e, v, copy)), x;
+    nb_v at = nb_ir_at(e->ir, e->base[k], type, index_of(e, k, copy)), x;
     if (stride == 0)
         x = nb_emit_load(e->ir, at, v->stored, 1, NULL);
     else if (stride == 1 || e->lanes == 1)
         x = nb_emit_load(e->ir, at, v->stored, e->lanes, e->mask);
     else
-        x = from_memory(
-            e, nb_ir_gather(e->ir, at, type, each_lane(e, stride), e->mask),
-            v->stored);
+        x = from_memory(e,
+                        nb_ir_gather(e->ir, at, type, each_lane(e, k), e->mask),
+                        v->stored);
     return nb_emit_convert(e->ir, x, v->stored, v->dtype);
 }
 
@@ -114,7 +143,7 @@ static void emit_store(emitter *e, int k, int copy)
     nb_irt type = memory_type(v->stored);
     nb_v x = get(e, v->arg[0], copy);
     x = nb_emit_convert(e->ir, x, e->x->value[v->arg[0]].dtype, v->stored);
-    nb_v at = nb_ir_at(e->ir, e->base[k], type, index_of(e, v, copy));
+    nb_v at = nb_ir_at(e->ir, e->base[k], type, index_of(e, k, copy));
     if (stride == 0) {
         nb_emit_store(e->ir, at, v->stored, x, NULL);
         return;
@@ -129,7 +158,7 @@ static void emit_store(emitter *e, int k, int copy)
         return;
     }
     if (v->stored == NB_BOOL) x = nb_ir_cast(e->ir, "zext", x, NB_IR_I8);
-    nb_ir_scatter(e->ir, at, each_lane(e, stride), x, e->mask);
+    nb_ir_scatter(e->ir, at, each_lane(e, k), x, e->mask);
 }
 
 static nb_v constant(const nb_nest_value *v)
@@ -148,19 +177,22 @@ static nb_v constant(const nb_nest_value *v)
                      v->dtype == NB_BOOL ? v->bits & 1 : v->bits);
 }
 
-/* Where a kept value of this vector lies in scratch. */
+/* Where a kept value of this vector lies in scratch: its points in the order
+ * of the loops. */
 static nb_v kept_at(emitter *e, int k, int copy)
 {
     const nb_walk *w = &e->w;
-    nb_dtype d = e->x->value[k].dtype;
-    nb_nest_value v = {0};
-    int64_t step = 1;
+    nb_v step = i64(1), at = i64(0);
     for (int j = w->nloops - 1; j >= 0; j--) {
-        v.stride[w->loop[j]] = step;
-        step *= e->x->size[w->loop[j]];
+        nb_v i = e->i[w->loop[j]];
+        if (w->loop[j] == w->vector)
+            i = plus(e, i, i64((int64_t)copy * e->lanes));
+        at = plus(e, times(e, i, step), at);
+        step = times(e, size_of(e, w->loop[j]), step);
     }
-    nb_v room = nb_ir_at(e->ir, e->scratch, NB_IR_I8, i64(w->at[k]));
-    return nb_ir_at(e->ir, room, memory_type(d), index_of(e, &v, copy));
+    nb_v room = nb_ir_at(e->ir, e->scratch, NB_IR_I8,
+                         times(e, e->kept_bytes, i64(w->at[k])));
+    return nb_ir_at(e->ir, room, memory_type(e->x->value[k].dtype), at);
 }
 
 static nb_v compute(emitter *e, int k, int copy)
@@ -432,31 +464,27 @@ static bool is_outer(const emitter *e, int a)
     return !(e->x->inner >> a & 1);
 }
 
-static int64_t blocks(const emitter *e)
-{
-    int64_t n = e->x->size[e->w.vector];
-    return (n + e->w.block - 1) / e->w.block;
-}
-
 static bool has_blocks(const emitter *e)
 {
     return e->w.form != NB_FORM_ROW && e->w.vector >= 0;
 }
 
-static int64_t tiles(const emitter *e)
+/* n / by, rounded up. */
+static nb_v pieces(emitter *e, nb_v n, int64_t by)
 {
-    return (e->x->size[e->w.tile] + NB_TILE - 1) / NB_TILE;
+    if (!n.id) return i64((n.bits + by - 1) / by);
+    return nb_ir_op2(e->ir, "udiv", plus(e, n, i64(by - 1)), i64(by));
 }
 
 static nb_v place_tile(emitter *e, nb_v u)
 {
-    nb_v size = i64(e->x->size[e->w.tile]);
-    nb_v t = nb_ir_op2(e->ir, "urem", u, i64(tiles(e)));
-    e->tile_from = times(e, t, NB_TILE);
+    nb_v size = size_of(e, e->w.tile), tiles = pieces(e, size, NB_TILE);
+    nb_v t = nb_ir_op2(e->ir, "urem", u, tiles);
+    e->tile_from = times(e, t, i64(NB_TILE));
     nb_v to = plus(e, e->tile_from, i64(NB_TILE));
     nb_v over = nb_ir_compare(e->ir, "icmp sgt", to, size);
     e->tile_to = nb_ir_select(e->ir, over, size, to);
-    return nb_ir_op2(e->ir, "udiv", u, i64(tiles(e)));
+    return nb_ir_op2(e->ir, "udiv", u, tiles);
 }
 
 static bool is_placed(const emitter *e, int a)
@@ -469,22 +497,22 @@ static nb_v place_unit(emitter *e, nb_v u)
 {
     nb_v block = i64(0);
     if (has_blocks(e)) {
-        block = nb_ir_op2(e->ir, "urem", u, i64(blocks(e)));
-        u = nb_ir_op2(e->ir, "udiv", u, i64(blocks(e)));
+        nb_v n = pieces(e, size_of(e, e->w.vector), e->w.block);
+        block = nb_ir_op2(e->ir, "urem", u, n);
+        u = nb_ir_op2(e->ir, "udiv", u, n);
     }
     if (e->w.tile >= 0) u = place_tile(e, u);
     for (int a = e->x->naxes - 1; a >= 0; a--) {
         if (!is_placed(e, a)) continue;
-        e->i[a] = nb_ir_op2(e->ir, "urem", u, i64(e->x->size[a]));
-        u = nb_ir_op2(e->ir, "udiv", u, i64(e->x->size[a]));
+        e->i[a] = nb_ir_op2(e->ir, "urem", u, size_of(e, a));
+        u = nb_ir_op2(e->ir, "udiv", u, size_of(e, a));
     }
     for (int k = 0; k < e->x->n; k++) {
         const nb_nest_value *v = &e->x->value[k];
         if (v->kind != NB_NEST_LOAD && v->kind != NB_NEST_STORE) continue;
-        nb_v at = i64(v->offset);
+        nb_v at = number(e, nb_slot_offset(k));
         for (int a = 0; a < e->x->naxes; a++)
-            if (is_placed(e, a))
-                at = plus(e, at, times(e, e->i[a], v->stride[a]));
+            if (is_placed(e, a)) at = plus(e, at, stepped(e, e->i[a], k, a));
         e->base[k] =
             nb_ir_at(e->ir, e->buffer[v->buffer], memory_type(v->stored), at);
     }
@@ -494,17 +522,17 @@ static nb_v place_unit(emitter *e, nb_v u)
 /* Columns from start on: a whole block at once, or what is left of one. */
 static void emit_columns(emitter *e, nb_v start)
 {
-    int64_t n = e->x->size[e->w.vector], copies = e->w.copies;
-    nb_v end = i64(n), full = plus(e, start, i64(e->w.block));
+    int64_t n = known_size(e, e->w.vector), copies = e->w.copies;
+    nb_v end = size_of(e, e->w.vector), full = plus(e, start, i64(e->w.block));
     nb_ir_if f;
     nb_ir_loop l;
-    if (n >= e->w.block) {
+    if (n < 0 || n >= e->w.block) {
         nb_ir_when(e->ir, &f, nb_ir_compare(e->ir, "icmp sle", full, end));
         e->i[e->w.vector] = start;
         emit_passes(e, i64(0), i64(0), 0);
         nb_ir_fi(e->ir, &f);
     }
-    if (n % e->w.block == 0) return;
+    if (n >= 0 && n % e->w.block == 0) return;
     nb_ir_when(e->ir, &f, nb_ir_compare(e->ir, "icmp sgt", full, end));
     nb_v step = i64(e->w.masks ? e->lanes : 1);
     e->i[e->w.vector] = nb_ir_for(e->ir, &l, start, end, step, 0, NULL);
@@ -529,21 +557,21 @@ static void emit_unit(emitter *e, nb_v u)
 {
     nb_v block = place_unit(e, u), start = i64(0);
     int a = e->w.vector;
-    if (a >= 0 && has_blocks(e)) start = times(e, block, e->w.block);
+    if (a >= 0 && has_blocks(e)) start = times(e, block, i64(e->w.block));
+    int64_t n = a < 0 ? 1 : known_size(e, a);
     if (e->w.form == NB_FORM_COLUMN && a >= 0) {
         emit_columns(e, start);
     } else if (e->w.form == NB_FORM_ROW || a < 0) {
-        int64_t n = a < 0 ? 1 : e->x->size[a];
         bool cut = e->x->cut && a == e->x->cut;
         emit_passes(e, start, a < 0 ? i64(1) : bound_of(e, a), cut ? -1 : n);
-    } else if (e->x->size[a] <= e->w.block) {
-        emit_passes(e, i64(0), i64(e->x->size[a]), e->x->size[a]);
+    } else if (n >= 0 && n <= e->w.block) {
+        emit_passes(e, i64(0), i64(n), n);
     } else {
-        nb_v end = plus(e, start, i64(e->w.block)), n = i64(e->x->size[a]);
-        end = nb_ir_select(e->ir, nb_ir_compare(e->ir, "icmp slt", end, n), end,
-                           n);
+        nb_v end = plus(e, start, i64(e->w.block)), all = size_of(e, a);
+        end = nb_ir_select(e->ir, nb_ir_compare(e->ir, "icmp slt", end, all),
+                           end, all);
         int64_t step = (int64_t)e->w.copies * e->w.lanes;
-        emit_passes(e, start, end, e->x->size[a] % step ? -1 : step);
+        emit_passes(e, start, end, n < 0 || n % step ? -1 : step);
     }
 }
 
@@ -555,7 +583,8 @@ static bool make_room(emitter *e)
     e->base = nb_alloc_zero(n * sizeof(nb_v));
     e->reduce = nb_alloc(n * sizeof *e->reduce);
     e->total = nb_alloc_zero(n * (NB_MAX_COPIES + 1) * sizeof(nb_v));
-    ok = ok && e->buffer && e->base && e->reduce && e->total;
+    e->param = nb_alloc_zero((size_t)(e->x->nparams + 1) * sizeof(nb_v));
+    ok = ok && e->buffer && e->base && e->reduce && e->total && e->param;
     for (int c = 0; c < NB_MAX_COPIES; c++) {
         e->value[c] = nb_alloc_zero(n * sizeof(nb_v));
         ok = ok && e->value[c];
@@ -571,35 +600,70 @@ static void release(emitter *e)
 {
     nb_walk_free(&e->w);
     nb_free(e->buffer), nb_free(e->base), nb_free(e->reduce);
-    nb_free(e->total);
+    nb_free(e->total), nb_free(e->param);
     for (int c = 0; c < NB_MAX_COPIES; c++)
         nb_free(e->value[c]);
 }
 
 static void describe(const emitter *e, nb_emitted *out)
 {
-    double points = 1, cycles = 0;
-    out->units = 1;
-    for (int a = 0; a < e->x->naxes; a++) {
-        if (a == e->w.vector && has_blocks(e)) {
-            out->units *= blocks(e);
-            points *= (double)(e->x->size[a] < e->w.block ? e->x->size[a]
-                                                          : e->w.block);
-        } else if (a == e->w.tile) {
-            out->units *= tiles(e);
-            points *= NB_TILE;
-        } else if (is_outer(e, a)) {
-            out->units *= e->x->size[a];
-        } else {
-            points *= (double)e->x->size[a];
-        }
-    }
+    double cycles = 0;
     for (int k = 0; k < e->x->n; k++) {
         const nb_nest_value *v = &e->x->value[k];
         cycles += v->kind == NB_NEST_SCALAR ? nb_scalar_cost(v->scalar) : 1;
     }
-    out->cycles = 20 + points * cycles / e->w.lanes;
-    out->scratch = e->w.scratch;
+    *out = (nb_emitted){.vector = e->w.vector,
+                        .tile = e->w.tile,
+                        .block = has_blocks(e) ? e->w.block : 0,
+                        .kept = e->w.nkept,
+                        .kept_size = e->w.kept_size,
+                        .point_cycles = cycles / e->w.lanes};
+    nb_emitted_measure(out, e->x);
+}
+
+static int64_t kept_bytes(const nb_nest *x, int64_t item)
+{
+    int64_t n = item;
+    for (int a = 0; a < x->naxes; a++)
+        if (x->inner >> a & 1) n *= x->size[a];
+    return (n + 63) / 64 * 64;
+}
+
+void nb_emitted_measure(nb_emitted *e, const nb_nest *x)
+{
+    double points = 1;
+    e->units = 1;
+    for (int a = 0; a < x->naxes; a++) {
+        int64_t n = x->size[a];
+        if (a == e->vector && e->block) {
+            e->units *= (n + e->block - 1) / e->block;
+            points *= (double)(n < e->block ? n : e->block);
+        } else if (a == e->tile) {
+            e->units *= (n + NB_TILE - 1) / NB_TILE;
+            points *= NB_TILE;
+        } else if (x->inner >> a & 1) {
+            points *= (double)n;
+        } else {
+            e->units *= n;
+        }
+    }
+    e->cycles = 20 + points * e->point_cycles;
+    e->scratch = e->kept * kept_bytes(x, e->kept_size);
+}
+
+/* Parameters, which stand after the buffers. */
+static void load_params(emitter *e, nb_v buffers)
+{
+    int n = e->x->nparams;
+    e->kept_bytes = i64(kept_bytes(e->x, e->w.kept_size));
+    if (!e->x->param) return;
+    nb_v at = nb_ir_at(e->ir, buffers, NB_IR_PTR, i64(e->x->nbuffers));
+    nb_v list = nb_ir_load(e->ir, at, NB_IR_PTR, 1, NULL);
+    for (int i = 0; i <= n; i++) {
+        nb_v x = nb_ir_load(e->ir, nb_ir_at(e->ir, list, NB_IR_I64, i64(i)),
+                            NB_IR_I64, 1, NULL);
+        *(i < n ? &e->param[i] : &e->kept_bytes) = x;
+    }
 }
 
 static void emit_function(emitter *e, const char *name)
@@ -613,6 +677,7 @@ static void emit_function(emitter *e, const char *name)
         e->buffer[b] =
             nb_ir_load(e->ir, nb_ir_at(e->ir, argument[0], NB_IR_PTR, i64(b)),
                        NB_IR_PTR, 1, NULL);
+    load_params(e, argument[0]);
     nb_v u = nb_ir_for(e->ir, &l, argument[2], argument[3], i64(1), 0, NULL);
     emit_unit(e, u);
     nb_ir_next(e->ir, &l);

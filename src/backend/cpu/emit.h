@@ -3,7 +3,9 @@
  *     void name(void **buffers, char *scratch, int64_t from, int64_t to)
  *
  * runs the units from..to.  A unit is one point of the outer axes, or a block
- * of the last of them where that is what vectors run along. */
+ * of the last of them where that is what vectors run along.  The parameters of
+ * a nest for any sizes, and what nb_emitted_measure says of scratch, lie in an
+ * array of int64_t that stands after the buffers. */
 #ifndef NB_CPU_EMIT_H
 #define NB_CPU_EMIT_H
 
@@ -17,7 +19,15 @@ typedef struct nb_emitted {
     int64_t units;
     int64_t scratch; /* bytes that a thread needs */
     double cycles;   /* of one unit, roughly */
+    /* How it is walked, whatever its sizes. */
+    int vector, tile;    /* axes, or -1 */
+    int64_t block;       /* of the vector axis in a unit, 0: all of it */
+    int kept, kept_size; /* values kept in scratch; bytes of one, for a point */
+    double point_cycles;
 } nb_emitted;
+
+/* Fills in units, scratch and cycles for the sizes of x. */
+void nb_emitted_measure(nb_emitted *e, const nb_nest *x);
 
 bool nb_emit_nest(nb_ir *ir, const nb_nest *x, const char *name,
                   nb_emitted *out);
@@ -41,11 +51,11 @@ typedef struct nb_walk {
     int nloops;                 /* within a unit, */
     int loop[NB_MAX_NEST_AXES]; /* these axes, the vector axis last */
     int npasses;
-    int *ready;  /* by value: the pass that has it */
-    int *level;  /* loops that it stands in */
-    int *kept;   /* the pass that keeps it in scratch, or -1 */
-    int64_t *at; /* where, in bytes a point */
-    int64_t scratch;
+    int *ready;           /* by value: the pass that has it */
+    int *level;           /* loops that it stands in */
+    int *kept;            /* the pass that keeps it in scratch, or -1 */
+    int *at;              /* where, among those kept */
+    int nkept, kept_size; /* how many, and bytes of the largest at a point */
     bool *needed[NB_MAX_PASSES]; /* by value: in the loops of that pass */
     bool masks;
     bool *past; /* by value: stores that go past the caches */

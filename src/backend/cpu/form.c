@@ -157,7 +157,7 @@ static void find_past(nb_walk *w)
 {
     const nb_nest *x = w->nest;
     if (w->form != NB_FORM_MAP || w->tile >= 0 || w->vector < 0) return;
-    if (w->lanes < 4 || traffic(x) < PAST_BYTES) return;
+    if (w->lanes < 4 || x->param || traffic(x) < PAST_BYTES) return;
     for (int k = 0; k < x->n; k++) {
         const nb_nest_value *v = &x->value[k];
         bool whole = v->kind == NB_NEST_STORE && v->offset % w->lanes == 0 &&
@@ -260,11 +260,10 @@ static bool keep_one(nb_walk *w, int *seen)
         for (int i = 0; i < x->n; i++)
             seen[i] = 0;
         if (times < 2 || !is_full(w, k) || again(w, k, seen) < CHEAP) continue;
-        int64_t bytes = (int64_t)nb_dtype_size(x->value[k].dtype);
+        int bytes = (int)nb_dtype_size(x->value[k].dtype);
         w->kept[k] = first;
-        w->at[k] = w->scratch;
-        w->scratch += bytes * inner_points(x);
-        w->scratch = (w->scratch + 63) / 64 * 64;
+        w->at[k] = w->nkept++;
+        if (bytes > w->kept_size) w->kept_size = bytes;
         return true;
     }
     return false;
@@ -281,7 +280,8 @@ static bool find_kept(nb_walk *w)
                 w->needed[q][k] = false;
             find_needed(w, q);
         }
-    } while (more && w->scratch < (1 << 20) && keep_one(w, seen));
+        more = more && w->nkept * inner_points(x) < MAX_KEPT * 4;
+    } while (more && keep_one(w, seen));
     nb_free(seen);
     return seen;
 }
