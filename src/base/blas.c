@@ -19,27 +19,31 @@
 
 /* Numbers of multiplications, as measured: up to TINY a loop costs less than
  * the call, up to LITTLE less than any call but that of OpenBLAS, and up to
- * SMALL OpenBLAS is quicker than oneDNN.  For up to FEW_ROWS rows of a large
- * product it is slower than our own kernel.  From CUT on two threads are worth
- * having. */
+ * SMALL OpenBLAS is quicker than oneDNN.  From CUT on two threads are worth
+ * having.  For a large product of few rows OpenBLAS is slower than our own
+ * kernel, and with AVX-512 for one of many; the same kernel is the best of
+ * three from SOME_ROWS on if B is stored by columns. */
 enum {
     TINY = 64,
     LITTLE = 512,
     SMALL = 1 << 18,
     CUT = 1 << 19,
     FEW_ROWS = 4,
+    SOME_ROWS = 16,
+    MANY_ROWS = 32,
     WIDEST = 64
 };
 
-/* Of blocks: the least height that keeps oneDNN and OpenBLAS at full speed and
- * that for our own kernel, which packs all of B for every block; the least
- * width where the rows are too few to be cut; the least extent if only many
- * terms to a sum make the product large; and the most of both, which keep a
- * block in the second cache. */
+/* Of blocks: the least height and width that keep oneDNN and OpenBLAS at full
+ * speed, and those for our own kernel, which packs its part of A and B for
+ * every block; the least width where the rows are too few to be cut; the least
+ * extent if only many terms to a sum make the product large; and the most of
+ * both, which keep a block in the second cache. */
 enum {
     LEAST_ROWS = 48,
-    LEAST_ROWS_OWN = 192,
-    LEAST_COLS = 256,
+    LEAST_COLS = 512,
+    LEAST_OWN = 192,
+    LEAST_COLS_OF_FEW = 256,
     LEAST_EITHER = 32,
     MOST_ROWS = 512,
     MOST_COLS = 1024,
@@ -53,17 +57,13 @@ const char *nb_blas_name(void)
     return openblas ? "openblas" : "own";
 }
 
-static size_t size_of(nb_dtype d)
-{
-    return d == NB_F32 ? 4 : 8;
-}
-
-/* About 50 or 25 multiplications and 64 bytes a nanosecond, and the call. */
+/* About 50 multiplications of float32 and 64 bytes a nanosecond, and the call.
+ */
 double nb_gemm_cost(nb_dtype d, int64_t m, int64_t n, int64_t k)
 {
     double x = (double)m, y = (double)n, z = (double)k;
-    double size = (double)size_of(d);
-    double compute = x * y * z * size / 200;
+    double size = (double)nb_float_size(d);
+    double compute = x * y * z * (d == NB_F16 ? 4 : size) / 200;
     double move = (x * z + z * y + x * y) * size / 64;
     return 50 + (compute > move ? compute : move);
 }
@@ -93,7 +93,7 @@ static bool adapt(copy *c, nb_dtype d, const void **data, int64_t rows,
 {
     *c = (copy){0};
     if (nb_operand_fits(rows, cols, *row, *col)) return true;
-    size_t size = size_of(d);
+    size_t size = nb_float_size(d);
     c->data = nb_block_new((size_t)rows * (size_t)cols * size, &c->room);
     if (!c->data) return false;
     gather(c->data, *data, size, rows, cols, *row, *col);
@@ -110,16 +110,34 @@ static bool fits(int64_t n)
 
 typedef enum way { OWN, OPENBLAS, ONEDNN } way;
 
+/* GF/s of one core that has 116, with AVX-512, as measured (m x n x k; NT: B is
+ * stored by columns):
+ *                     oneDNN OpenBLAS own
+ *    256x768x3072 NT      99       95 107
+ *    512x3072x768 NT     109      102 109
+ *      64x3072x768 NT     97       90 100
+ *       16x3072x768 NT    71       62  78
+ *        8x3072x768 NT    98       46  62
+ *            64x64x64 NT  76       85  98
+ *        512x3072x768    109      103 108
+ *         16x3072x768    112       67  62
+ *            64x64x64     98      115 102
+ * Where there is only AVX2, OpenBLAS was the best of them throughout. */
 static way choose(const nb_product *x, double work)
 {
     bool small = work <= SMALL, openblas = nb_openblas_found();
+    bool wide = x->dtype == NB_F32 && nb_own_bytes() >= 64;
+    bool by_cols = x->b_row == 1 && x->b_col != 1 && x->n > 1 && x->k > 1;
     bool narrow = fits(x->m) && fits(x->n) && fits(x->k) && fits(x->a_row) &&
                   fits(x->a_col) && fits(x->b_row) && fits(x->b_col) &&
                   fits(x->c_row);
     if (!narrow || (x->m > 1 && x->c_row < x->n)) return OWN;
-    if (x->dtype == NB_F32 && nb_onednn_found() && !(small && openblas))
+    if (nb_float_size(x->dtype) == 2) return OWN;
+    if (wide && by_cols && x->m >= SOME_ROWS) return OWN;
+    if (x->dtype == NB_F32 && nb_onednn_found() &&
+        !(openblas && (small || !wide)))
         return ONEDNN;
-    if (!openblas) return OWN;
+    if (!openblas || (wide && !small && x->m >= MANY_ROWS)) return OWN;
     return !small && 1 < x->m && x->m <= FEW_ROWS && x->n > 1 ? OWN : OPENBLAS;
 }
 
@@ -136,31 +154,37 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* The extent of the parts of n: PARTS of them, fewer if they would be less than
- * `least`, more if they would be more than `most`; whole vectors. */
-static int64_t part(int64_t n, int64_t least, int64_t most)
+/* The extent of the parts of n: so many of them, fewer if they would be less
+ * than `least`, more if they would be more than `most`; whole tiles. */
+static int64_t part(int64_t n, int64_t parts, int64_t least, int64_t most)
 {
-    int64_t parts = n / least < PARTS ? n / least : PARTS;
+    if (parts > n / least) parts = n / least;
     if (parts < ceil_div(n, most)) parts = ceil_div(n, most);
     if (parts <= 1) return n;
-    int64_t each = ceil_div(ceil_div(n, parts), 16) * 16;
+    int64_t each = ceil_div(ceil_div(n, parts), 48) * 48;
     return each < n ? each : n;
 }
 
-/* Rows are cut first, as blocks side by side write to neighbouring lines. */
+/* Columns are cut first, rows if that does not give PARTS: what oneDNN does
+ * with an operand it does once for every block, and blocks 512 high and wide
+ * were 109 GF/s where flat ones, 128 high, were 100. */
 static void cut(blocks *b, double work)
 {
     int64_t m = b->x->m, n = b->x->n;
-    int64_t least = b->way == OWN ? LEAST_ROWS_OWN : LEAST_ROWS;
-    b->rows = work < CUT ? m : part(m, least, MOST_ROWS);
+    int64_t high = b->way == OWN ? LEAST_OWN : LEAST_ROWS;
+    int64_t wide = b->way == OWN        ? LEAST_OWN
+                   : m < 2 * LEAST_ROWS ? LEAST_COLS_OF_FEW
+                                        : LEAST_COLS;
+    b->rows = m;
     b->cols = n;
-    if (b->rows < m)
-        b->cols = part(n, MOST_COLS, MOST_COLS);
-    else if (work >= CUT)
-        b->cols = part(n, LEAST_COLS, MOST_COLS);
+    if (work >= CUT) {
+        b->cols = part(n, PARTS, wide, MOST_COLS);
+        int64_t left = ceil_div(PARTS, ceil_div(n, b->cols));
+        b->rows = part(m, left, high, MOST_ROWS);
+    }
     if (b->rows == m && b->cols == n && work >= 4 * CUT) {
-        b->rows = part(m, LEAST_EITHER, m);
-        if (b->rows == m) b->cols = part(n, LEAST_EITHER, n);
+        b->rows = part(m, PARTS, LEAST_EITHER, m);
+        if (b->rows == m) b->cols = part(n, PARTS, LEAST_EITHER, n);
     }
     b->across = ceil_div(n, b->cols);
     b->count = b->across * ceil_div(m, b->rows);
@@ -177,7 +201,7 @@ static void run_block(void *ctx, int64_t i)
 {
     blocks *b = ctx;
     nb_product x = *b->x;
-    int64_t size = (int64_t)size_of(x.dtype);
+    int64_t size = (int64_t)nb_float_size(x.dtype);
     int64_t row = i / b->across * b->rows, col = i % b->across * b->cols;
     x.a = (const char *)x.a + row * x.a_row * size;
     x.b = (const char *)x.b + col * x.b_col * size;
@@ -215,14 +239,15 @@ bool nb_gemm(nb_dtype d, int64_t m, int64_t n, int64_t k, const void *a,
     const nb_product x = {d,     m, n,     k,     a, a_row,
                           a_col, b, b_row, b_col, c, c_row};
     assert(m >= 0 && n >= 0 && k >= 0);
-    if (d != NB_F32 && d != NB_F64)
+    if (d != NB_F32 && d != NB_F64 && d != NB_F16 && d != NB_BF16)
         return nb_fail(NB_ETYPE,
                        "matmul: dtype %d has no product here "
-                       "(float32 or float64)",
+                       "(a floating one)",
                        (int)d);
     if (m == 0 || n == 0) return true;
     double work = (double)m * (double)n * (double)k;
-    if (work <= TINY || (work <= LITTLE && !nb_openblas_found()))
+    bool small_call = nb_openblas_found() && nb_float_size(d) > 2;
+    if (work <= TINY || (work <= LITTLE && !small_call))
         return nb_product_simple(&x), true;
     way w = choose(&x, work);
     return w == OWN ? run_blocks(&x, w, work) : run_adapted(x, w, work);

@@ -6,7 +6,7 @@
 
 /* C = A B, where A is m x k, B is k x n, and C has unit column stride. */
 typedef struct nb_product {
-    nb_dtype dtype; /* NB_F32 or NB_F64 */
+    nb_dtype dtype; /* of all three, floating; 16-bit ones sum in float32 */
     int64_t m, n, k;
     const void *a;
     int64_t a_row, a_col;
@@ -16,6 +16,8 @@ typedef struct nb_product {
     int64_t c_row;
 } nb_product;
 
+size_t nb_float_size(nb_dtype d); /* in bytes */
+
 /* The definition, for products too small to prepare anything.  Needs no
  * memory, takes any strides and extents. */
 void nb_product_simple(const nb_product *x);
@@ -24,5 +26,7 @@ void nb_product_simple(const nb_product *x);
  * has and that are no wider than `bytes`; false if there is no memory to pack
  * in. */
 bool nb_product_own(const nb_product *x, int bytes);
+
+int nb_own_bytes(void); /* of the widest vectors there are */
 
 #endif

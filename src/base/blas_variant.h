@@ -1,0 +1,41 @@
+/* blas_variant.h - all of one variant of the product, for the definitions that
+ * blas_tile.h lists.  blas_own.c makes the first eight and, for numbers that
+ * are multiplied in pairs, PER; all are undefined here, at the end. */
+#include "base/blas_pack.h"
+
+#ifdef PER
+#define MADD(sum, a, b) NAME(madd)(sum, a, b)
+#define LIFT            NAME(pair)
+#define NARROW          NARROW_PAIRS
+#include "base/blas_pair.h"
+#include "base/blas_tile.h"
+#elif HALVES
+#define PER             1
+#define MADD(sum, a, b) ((sum) + (a) * (b))
+#define LIFT            NAME(widen)
+#define NARROW          NAME(narrow_row)
+#include "base/blas_few.h"
+#include "base/blas_lift.h"
+#include "base/blas_tile.h"
+#else
+#define PER             1
+#define MADD(sum, a, b) ((sum) + (a) * (b))
+#define LIFT(...)       ((NAME(source)){0})
+#define NARROW(...)     ((void)0)
+#include "base/blas_few.h"
+#include "base/blas_tile.h"
+#endif
+
+#undef REAL
+#undef NAME
+#undef BYTES
+#undef ROWS
+#undef VECS
+#undef LOW
+#undef HIGH
+#undef TARGET
+#undef HALVES
+#undef PER
+#undef MADD
+#undef LIFT
+#undef NARROW
