@@ -127,6 +127,47 @@ static void test_half_products_are_added_up_in_float32(void **s)
     assert_true(nb_item(nb_matmul(ones, ones)) == 5000);
 }
 
+/* Small integers: the sum is exact in float32 and rounded once. */
+static nb_tensor *integers(nb_dtype d, const int64_t *size, int seed)
+{
+    double v[3 * 20 * 33];
+    for (int i = 0; i < (int)(sizeof v / sizeof *v); i++)
+        v[i] = (i * (17 + seed) + i / 7) % 11 - 5;
+    return nb_cast(nb_constant(NB_F64, 3, size, v), d);
+}
+
+/* In place, turned over, and packed; in batches of little products. */
+static void test_products_of_halves_are_those_of_doubles_rounded(void **s)
+{
+    const struct {
+        const char *rule;
+        int64_t x[3], y[3];
+    } c[] = {
+        {"b m k, b k n -> b m n", {3, 20, 33}, {3, 33, 20}},
+        {"b m k, b n k -> b m n", {3, 20, 33}, {3, 20, 33}},
+        {"b k m, b k n -> b m n", {3, 33, 20}, {3, 33, 20}},
+        {"b m k, b k n -> b n m", {3, 20, 33}, {3, 33, 20}},
+        {"b m k, b n k -> m n", {3, 20, 33}, {3, 20, 33}},
+        {"a m k, b n k -> a m b n", {3, 20, 33}, {3, 20, 33}},
+        {"b m k, b k n -> m b n", {3, 20, 33}, {3, 33, 20}},
+    };
+    static double wide[60 * 60], narrow[60 * 60];
+    (void)s;
+    for (int i = 0; i < 2 * (int)(sizeof c / sizeof *c); i++) {
+        nb_dtype d = i % 2 ? NB_F16 : NB_BF16;
+        nb_tensor *y[2];
+        for (int k = 0; k < 2; k++)
+            y[k] = nb_contract(integers(k ? NB_F64 : d, c[i / 2].x, 1),
+                               integers(k ? NB_F64 : d, c[i / 2].y, 2),
+                               c[i / 2].rule);
+        assert_int_equal(nb_dtype_of(y[0]), d);
+        assert_int_equal(nb_read(y[0], NB_F64, narrow), NB_OK);
+        assert_int_equal(nb_read(nb_cast(y[1], d), NB_F64, wide), NB_OK);
+        assert_memory_equal(narrow, wide,
+                            sizeof *wide * (size_t)nb_elements(y[0]));
+    }
+}
+
 /* einsum */
 
 static void test_einsum_reads_subscripts_as_numpy_does(void **s)
@@ -325,6 +366,7 @@ int main(void)
         TEST(test_products_of_nothing_are_zeros),
         TEST(test_every_dtype_multiplies_in_itself),
         TEST(test_half_products_are_added_up_in_float32),
+        TEST(test_products_of_halves_are_those_of_doubles_rounded),
         TEST(test_einsum_reads_subscripts_as_numpy_does),
         TEST(test_einsum_broadcasts_behind_an_ellipsis),
         TEST(test_einsum_takes_many_operands),

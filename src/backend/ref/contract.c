@@ -180,55 +180,13 @@ static bool run_packed(const nb_product *p, const char *a, const char *b,
     return ok;
 }
 
-/* 16-bit floats multiply in float32: a packed copy of an operand. */
-static nb_tensor *widened(nb_tensor *x)
-{
-    nb_shape s = nb_tensor_shape(x);
-    int64_t n, size[NB_MAX_DIMS], stride[NB_MAX_DIMS], at[NB_MAX_DIMS] = {0};
-    nb_shape_count(&s, &n);
-    nb_buffer *b = nb_buffer_new((size_t)n * 4);
-    nb_tensor *y = nb_leaf_new(NB_F32, &s, b, b ? b->data : NULL, NULL);
-    nb_buffer_drop(b);
-    if (!y || n == 0) return y;
-    int nd = nb_tensor_strides(x, size, stride);
-    int64_t row = nd ? size[nd - 1] : 1, step = nd ? stride[nd - 1] : 1;
-    for (int64_t done = 0; done < n; done += row) {
-        int64_t o = 0;
-        for (int d = 0; d < nd - 1; d++)
-            o += at[d] * stride[d];
-        nb_convert(y->data + done * 4, NB_F32, 1, x->data + o * 2,
-                   (nb_dtype)x->dtype, step, row);
-        for (int d = nd - 2; d >= 0 && ++at[d] == size[d]; d--)
-            at[d] = 0;
-    }
-    return y;
-}
-
-static bool half_product(const nb_call *c, nb_tensor *y, char *to, bool *done)
-{
-    nb_shape s = nb_tensor_shape(y);
-    int64_t n;
-    nb_shape_count(&s, &n);
-    if (nb_scope_open() != NB_OK) return false;
-    nb_tensor *in[2] = {widened(c->in[0]), widened(c->in[1])};
-    nb_call wide = *c;
-    wide.in = in;
-    nb_tensor *z = nb_node_new(NULL, NULL, NB_F32, &s, 0, NULL, 0, NULL);
-    char *acc = in[0] && in[1] && z ? nb_alloc((size_t)n * 4) : NULL;
-    bool ok = acc && nb_ref_contract(&wide, z, acc, done);
-    if (ok && *done) nb_convert(to, (nb_dtype)y->dtype, 1, acc, NB_F32, 1, n);
-    nb_free(acc);
-    nb_scope_close(0, NULL);
-    return ok;
-}
-
 bool nb_product_plan(nb_product *p, const nb_call *c, const nb_tensor *y,
                      bool *fits)
 {
     *fits = false;
     memset(p->n, 0, sizeof p->n);
     p->dtype = (nb_dtype)y->dtype;
-    if (p->dtype != NB_F32 && p->dtype != NB_F64) return true;
+    if (!nb_dtype_is_float(p->dtype)) return true;
     if (c->op->scalar != NB_S_mul || c->nin != 2 || c->sig->pointwise ||
         c->op->reduce != NB_SUM)
         return true;
@@ -247,8 +205,6 @@ bool nb_product_run(const nb_product *p, const char *a, const char *b, char *c)
 bool nb_ref_contract(const nb_call *c, nb_tensor *y, char *to, bool *done)
 {
     nb_product p;
-    if (y->dtype == NB_F16 || y->dtype == NB_BF16)
-        return half_product(c, y, to, done);
     if (!nb_product_plan(&p, c, y, done)) return false;
     return !*done || nb_product_run(&p, c->in[0]->data, c->in[1]->data, to);
 }

@@ -16,7 +16,7 @@ typedef struct nb_product {
 } nb_product;
 
 /* Whether the call of y is one, with operands laid out as c's inputs are; if it
- * is, *p is filled.  Numbers narrower than float32 are not.  False: an error. */
+ * is, *p is filled.  Integers have none.  False: an error. */
 bool nb_product_plan(nb_product *p, const nb_call *c, const nb_tensor *y,
                      bool *fits);
 
