@@ -1,6 +1,8 @@
 /* numbers.c - going through the numbers of programs and plans. */
 #include "lower/numbers.h"
 
+#include "lower/split.h"
+
 #include <string.h>
 
 void nb_numbers_free(nb_numbers *v)
@@ -102,10 +104,12 @@ bool nb_numbers_graph(nb_numbers *v, nb_graph *g)
 
 /* Plans */
 
-/* The slots of a nest that are in use, in order; -1 ends. */
+/* The slots of a nest that are in use, but for those that follow from others,
+ * in order; -1 ends. */
 static int next_slot(const nb_nest *x, int slot)
 {
     for (slot++; slot < nb_nest_slots(x); slot++) {
+        if (nb_slot_is_cut(x, slot)) continue;
         if (slot < x->naxes || (slot == NB_SLOT_CUT && x->cut)) return slot;
         if (slot < NB_SLOT_VALUES) continue;
         int k = (slot - NB_SLOT_VALUES) / NB_VALUE_SLOTS;
@@ -144,7 +148,6 @@ static bool varies(nb_numbers *v)
 
 static void mark(nb_numbers *v, nb_nest *x, int slot)
 {
-    if (!varies(v)) return;
     if (!x->param) {
         size_t n = (size_t)nb_nest_slots(x) * sizeof *x->param;
         if (!(x->param = nb_alloc(n))) {
@@ -156,13 +159,22 @@ static void mark(nb_numbers *v, nb_nest *x, int slot)
     x->param[slot] = x->nparams++;
 }
 
+/* What follows from others varies with them; so does nothing where none do. */
+static void mark_cut(nb_numbers *v, nb_nest *x)
+{
+    for (int s = 0; x->param && s < nb_nest_slots(x) && !v->failed; s++)
+        if (nb_slot_is_cut(x, s)) mark(v, x, s);
+}
+
 static void nest(nb_numbers *v, nb_nest *x)
 {
     nest_facts(v, x);
     for (int s = -1; (s = next_slot(x, s)) >= 0 && !v->failed;) {
-        if (v->way == NB_NUMBERS_MARK) mark(v, x, s);
+        if (v->way == NB_NUMBERS_MARK && varies(v)) mark(v, x, s);
         number(v, nb_nest_number(x, s));
     }
+    if (v->way == NB_NUMBERS_MARK) mark_cut(v, x);
+    if (v->way == NB_NUMBERS_WRITE) nb_nest_settle_cut(x);
 }
 
 static void place(nb_numbers *v, nb_plan *p, int k)

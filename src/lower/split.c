@@ -13,6 +13,7 @@
 enum {
     FEW_UNITS = 32,
     MANY_POINTS = 1 << 16,
+    SOME_POINTS = 1 << 12, /* of those that may become many */
     CHUNK = 1 << 14,
     MAX_CHUNKS = 64
 };
@@ -39,14 +40,14 @@ static int longest(const nb_nest *x)
     return best;
 }
 
-bool nb_nest_splits(const nb_nest *x)
+bool nb_nest_splits(const nb_nest *x, bool any_size)
 {
     int64_t units = nb_nest_units(x), points = nb_nest_points(x);
+    int64_t many = any_size ? SOME_POINTS : MANY_POINTS;
     bool late[NB_MAX_SPLIT_VALUES], reduces = false;
     if (!x->inner || x->n > NB_MAX_SPLIT_VALUES) return false;
     if (x->naxes == NB_MAX_NEST_AXES || x->cut) return false;
-    if (units >= FEW_UNITS || units == 0 || points / units < MANY_POINTS)
-        return false;
+    if (units >= FEW_UNITS || units == 0 || points / units < many) return false;
     if (x->size[longest(x)] < 4) return false;
     find_late(x, late);
     for (int k = 0; k < x->n; k++) {
@@ -59,14 +60,38 @@ bool nb_nest_splits(const nb_nest *x)
     return reduces;
 }
 
-static int64_t chunks_of(const nb_nest *x, int a, int64_t *size)
+static int64_t pieces(int64_t n, int64_t by)
 {
+    return (n + by - 1) / by;
+}
+
+static int64_t chunks_of(const nb_nest *x, int a, bool any_size, int64_t *size)
+{
+    *size = pieces(x->size[a], MAX_CHUNKS);
+    if (any_size) return MAX_CHUNKS;
     int64_t points = nb_nest_points(x) / nb_nest_units(x);
     int64_t n = points / CHUNK;
     if (n > MAX_CHUNKS) n = MAX_CHUNKS;
     if (n > x->size[a]) n = x->size[a];
-    *size = (x->size[a] + n - 1) / n;
-    return (x->size[a] + *size - 1) / *size;
+    *size = pieces(x->size[a], n);
+    return pieces(x->size[a], *size);
+}
+
+bool nb_slot_is_cut(const nb_nest *x, int slot)
+{
+    if (!x->cut || slot < NB_SLOT_VALUES) return x->cut && slot == x->cut;
+    int k = (slot - NB_SLOT_VALUES) / NB_VALUE_SLOTS;
+    return slot == nb_slot_stride(k, 0) && x->value[k].stride[x->cut];
+}
+
+void nb_nest_settle_cut(nb_nest *x)
+{
+    if (!x->cut) return;
+    x->size[x->cut] = pieces(x->cut_size, x->size[0]);
+    for (int k = 0; k < x->n; k++)
+        if (x->value[k].stride[x->cut])
+            x->value[k].stride[0] =
+                x->value[k].stride[x->cut] * x->size[x->cut];
 }
 
 /* The value in a nest with one more axis in front: chunks of axis a. */
@@ -186,12 +211,12 @@ static int64_t total_bytes(const nb_nest *x, int64_t chunks, int64_t *bytes)
     return n;
 }
 
-bool nb_nest_split(const nb_nest *x, nb_nest **first, nb_nest **second,
-                   int64_t *bytes)
+bool nb_nest_split(const nb_nest *x, bool any_size, nb_nest **first,
+                   nb_nest **second, int64_t *bytes)
 {
     bool late[NB_MAX_SPLIT_VALUES];
     int a = longest(x);
-    int64_t size, chunks = chunks_of(x, a, &size);
+    int64_t size, chunks = chunks_of(x, a, any_size, &size);
     find_late(x, late);
     *first = nb_alloc_zero(sizeof **first);
     *second = nb_alloc_zero(sizeof **second);

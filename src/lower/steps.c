@@ -238,8 +238,9 @@ static bool split_last(nb_plan *p)
     nb_nest *first, *second;
     nb_step *s = &p->step[p->nsteps - 1];
     int was = s->nbuffers;
-    if (p->any_size || !nb_nest_splits(s->nest)) return true;
-    if (!nb_nest_split(s->nest, &first, &second, bytes)) return false;
+    if (!nb_nest_splits(s->nest, p->any_size)) return true;
+    if (!nb_nest_split(s->nest, p->any_size, &first, &second, bytes))
+        return false;
     nb_nest_free(s->nest);
     s->nest = first;
     nb_step t = {.line = s->line, .nest = second, .nbuffers = first->nbuffers};

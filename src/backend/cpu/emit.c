@@ -84,7 +84,9 @@ static nb_v bound_of(emitter *e, int a)
     nb_v left = nb_ir_op2(e->ir, "sub", number(e, NB_SLOT_CUT),
                           times(e, e->i[0], size));
     nb_v more = nb_ir_compare(e->ir, "icmp sgt", left, size);
-    return nb_ir_select(e->ir, more, size, left);
+    nb_v none = nb_ir_compare(e->ir, "icmp slt", left, i64(0));
+    return nb_ir_select(e->ir, none, i64(0),
+                        nb_ir_select(e->ir, more, size, left));
 }
 
 /* The index of a vector's first element beyond its unit's base. */
