@@ -315,6 +315,36 @@ static void donated_memory_is_taken(void)
     nb_executable_drop(e);
 }
 
+/* Keys, and copies of arguments whose elements do not lie in order, do not
+ * outlive the call. */
+static void calls_lend_their_results_alone(void)
+{
+    nb_func *c = nb_compile(nb_func_new(noise, NULL), NULL);
+    nb_tensor *x =
+        nb_slice(ramp(14), (int64_t[]){0}, (int64_t[]){7}, (int64_t[]){2});
+    expect(nb_realize(x) == NB_OK && nb_func_call1(c, 1, &x), "noise runs");
+    int64_t before = nb_nodes_live();
+    for (int i = 0; i < 10; i++)
+        nb_func_call1(c, 1, &x);
+    expect(nb_nodes_live() == before + 10, "ten calls lend ten tensors");
+}
+
+/* A small result is one piece of memory with its data, which others share. */
+static void results_may_go_before_their_views(void)
+{
+    nb_func *f = nb_func_new(wave, NULL), *c = nb_compile(f, NULL);
+    nb_tensor *x = ramp(7), *want = nb_func_call1(f, 1, &x), *view;
+    nb_realize(want);
+    nb_scope_open();
+    view = nb_detach(nb_func_call1(c, 1, &x));
+    nb_scope_close(1, &view);
+    nb_scope_open();
+    for (int i = 0; i < 4; i++)
+        nb_func_call1(c, 1, &x);
+    expect(near(view, want, 1e-5), "a view has what its tensor had");
+    nb_scope_close(0, NULL);
+}
+
 static void calls_survive_faults(void)
 {
     nb_scope_open();
@@ -345,6 +375,8 @@ static void sentences(void)
                                  within_others_it_is_the_function,
                                  keys_are_drawn_on_each_run,
                                  donated_memory_is_taken,
+                                 calls_lend_their_results_alone,
+                                 results_may_go_before_their_views,
                                  calls_survive_faults};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         int64_t before = nb_memory_live();

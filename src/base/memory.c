@@ -21,7 +21,7 @@ static const size_t CACHE_LIMIT = (size_t)4 << 30;
 
 static _Thread_local int64_t fault;
 static atomic_int_fast64_t live;
-static atomic_size_t in_use, peak, allocated;
+static atomic_size_t allocated;
 
 typedef struct spare {
     struct spare *next;
@@ -30,7 +30,20 @@ static struct {
     pthread_mutex_t lock;
     spare *top[NSIZES];
     size_t bytes;
+    atomic_int_fast64_t live; /* blocks in use; set under the lock, as are */
+    atomic_size_t in_use, peak;
 } cache = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* A forked child must not find the lock held by a thread it does not have. */
+static void lock(void)
+{
+    pthread_mutex_lock(&cache.lock);
+}
+
+static void unlock(void)
+{
+    pthread_mutex_unlock(&cache.lock);
+}
 
 static bool must_fail(void)
 {
@@ -49,29 +62,36 @@ bool nb_fault_is_set(void)
 
 int64_t nb_memory_live(void)
 {
-    return live;
+    return live + cache.live;
 }
 
 size_t nb_block_bytes(void)
 {
-    return in_use;
+    return cache.in_use;
 }
 
 size_t nb_block_peak(void)
 {
-    return peak;
+    return cache.peak;
 }
 
 void nb_block_peak_reset(void)
 {
-    peak = in_use;
+    lock();
+    cache.peak = (size_t)cache.in_use;
+    unlock();
 }
 
-static void use(size_t bytes)
+/* Under the lock, which makes adding cheaper. */
+static void use(int64_t n, size_t bytes)
 {
-    size_t now = atomic_fetch_add(&in_use, bytes) + bytes, most = peak;
-    while (now > most && !atomic_compare_exchange_weak(&peak, &most, now))
-        continue;
+    size_t now = atomic_load_explicit(&cache.in_use, memory_order_relaxed);
+    int64_t blocks = atomic_load_explicit(&cache.live, memory_order_relaxed);
+    atomic_store_explicit(&cache.live, blocks + n, memory_order_relaxed);
+    now += bytes;
+    atomic_store_explicit(&cache.in_use, now, memory_order_relaxed);
+    if (now > atomic_load_explicit(&cache.peak, memory_order_relaxed))
+        atomic_store_explicit(&cache.peak, now, memory_order_relaxed);
 }
 
 static void count(int64_t n, int64_t bytes)
@@ -162,17 +182,6 @@ static size_t step_size(int step)
     return base + base / STEPS * (size_t)quarter;
 }
 
-/* A forked child must not find the lock held by a thread it does not have. */
-static void lock(void)
-{
-    pthread_mutex_lock(&cache.lock);
-}
-
-static void unlock(void)
-{
-    pthread_mutex_unlock(&cache.lock);
-}
-
 static void prepare(void)
 {
     pthread_atfork(lock, unlock, unlock);
@@ -208,33 +217,45 @@ static void give_back(void *p, size_t room)
         munmap(p, room);
 }
 
+/* One that waits in the cache, or NULL. */
+static void *waiting(int step, size_t room)
+{
+    lock();
+    spare *s = cache.top[step];
+    if (s) {
+        cache.top[step] = s->next;
+        cache.bytes -= room;
+        use(1, room);
+    }
+    unlock();
+    return s;
+}
+
+static void *fresh_used(size_t room)
+{
+    void *p = fresh(room);
+    lock();
+    if (p) use(1, room);
+    unlock();
+    return p;
+}
+
 void *nb_block_new(size_t bytes, size_t *room)
 {
     int step = bytes > (size_t)1 << 44 ? NSIZES : step_of(bytes);
     void *p = NULL;
     if (step < NSIZES && !must_fail()) {
         *room = step_size(step);
-        lock();
-        spare *s = cache.top[step];
-        if (s) {
-            cache.top[step] = s->next;
-            cache.bytes -= *room;
-        }
-        unlock();
-        p = s ? (void *)s : fresh(*room);
+        if (!(p = waiting(step, *room))) p = fresh_used(*room);
     }
-    if (!p) return nb_fail_memory(bytes, "tensor data");
-    use(*room);
-    live++;
-    return p;
+    return p ? p : nb_fail_memory(bytes, "tensor data");
 }
 
 void nb_block_free(void *p, size_t room)
 {
     if (!p) return;
-    in_use -= room;
-    live--;
     lock();
+    use(-1, -room);
     bool keep = cache.bytes + room <= CACHE_LIMIT;
     if (keep) {
         spare *s = p;

@@ -40,7 +40,7 @@ nb_tensor *nb_constant(nb_dtype dtype, int rank, const int64_t *shape,
     nb_buffer *b = nb_buffer_new(bytes);
     if (!b) return NULL;
     if (bytes) memcpy(b->data, data, bytes);
-    nb_tensor *x = nb_leaf_new(dtype, &s, b, b->data, NULL);
+    nb_tensor *x = nb_leaf_first(dtype, &s, b);
     nb_buffer_drop(b);
     return x;
 }

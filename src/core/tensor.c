@@ -4,6 +4,7 @@
 #include "core/debug.h"
 
 #include <pthread.h>
+#include <stddef.h>
 #include <string.h>
 
 static _Thread_local unsigned direction;
@@ -35,8 +36,34 @@ int64_t nb_nodes_live(void)
     return live;
 }
 
+/* A small buffer is one block: itself, room for the first leaf that looks into
+ * it, its bytes.  A leaf there holds the buffer as long as it lives, and flag
+ * NB_INSIDE says that this is where it is. */
+typedef struct small {
+    nb_buffer buffer;
+    int64_t leaf[19];
+    char data[];
+} small;
+enum { SMALL = 1024 };
+_Static_assert(sizeof(small) % 64 == 0, "data is aligned");
+
+static nb_buffer *small_new(size_t bytes)
+{
+    size_t room;
+    small *s = nb_block_new(sizeof *s + bytes, &room);
+    if (!s) return NULL;
+    s->buffer = (nb_buffer){.refs = 1, .data = s->data, .room = room};
+    return &s->buffer;
+}
+
+static bool is_small(const nb_buffer *b)
+{
+    return b->room && b->data == ((const small *)b)->data;
+}
+
 nb_buffer *nb_buffer_new(size_t bytes)
 {
+    if (bytes <= SMALL) return small_new(bytes);
     nb_buffer *b = nb_alloc(sizeof *b);
     if (!b) return NULL;
     *b = (nb_buffer){.refs = 1};
@@ -56,6 +83,10 @@ void nb_buffer_drop(nb_buffer *b)
 {
     if (!b || atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) != 1)
         return;
+    if (is_small(b)) {
+        nb_block_free(b, b->room);
+        return;
+    }
     if (b->release)
         b->release(b->owner);
     else if (b->room)
@@ -121,37 +152,55 @@ static bool any_donated(int n, nb_tensor *const *x)
     return false;
 }
 
-nb_tensor *nb_node_new(nb_op *op, const nb_sig *sig, nb_dtype dtype,
-                       const nb_shape *shape, int nin, nb_tensor *const *in,
-                       int nattr, const int64_t *attr)
+static void begin(nb_tensor *x, nb_dtype dtype, const nb_shape *shape)
 {
-    size_t words = (size_t)(shape->rank + 2 * shape->nlanes + nin + nattr);
-    if (any_donated(nin, in)) return nb_fail_donated();
-    nb_tensor *x = nb_alloc(sizeof *x + 8 * words);
-    uint64_t trace = 0;
-    if (!x) return NULL;
     *x = (nb_tensor){.refs = 1,
                      .dtype = (uint8_t)dtype,
                      .rank = (uint8_t)shape->rank,
                      .nlanes = (uint8_t)shape->nlanes,
                      .flags = (uint8_t)direction,
-                     .nin = nin,
-                     .nattr = nattr,
-                     .op = op,
-                     .sig = sig,
                      .serial = atomic_fetch_add_explicit(&last_serial, 1,
                                                          memory_order_relaxed)};
-    memcpy(nb_tensor_size(x), shape->size, x->rank * sizeof shape->size[0]);
-    memcpy(nb_tensor_lane(x), shape->lane, x->nlanes * sizeof shape->lane[0]);
+    for (int d = 0; d < shape->rank; d++)
+        nb_tensor_size(x)[d] = shape->size[d];
+    for (int l = 0; l < shape->nlanes; l++)
+        nb_tensor_lane(x)[l] = shape->lane[l];
+    atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
+}
+
+static size_t node_bytes(const nb_shape *shape, int more)
+{
+    return sizeof(nb_tensor) +
+           8 * (size_t)(shape->rank + 2 * shape->nlanes + more);
+}
+
+nb_tensor *nb_node_new(nb_op *op, const nb_sig *sig, nb_dtype dtype,
+                       const nb_shape *shape, int nin, nb_tensor *const *in,
+                       int nattr, const int64_t *attr)
+{
+    if (any_donated(nin, in)) return nb_fail_donated();
+    nb_tensor *x = nb_alloc(node_bytes(shape, nin + nattr));
+    uint64_t trace = 0;
+    if (!x) return NULL;
+    begin(x, dtype, shape);
+    x->op = op;
+    x->sig = sig;
+    x->nin = nin;
+    x->nattr = nattr;
     for (int i = 0; i < nin; i++) {
         nb_tensor_in(x)[i] = nb_keep(in[i]);
         trace |= in[i]->trace;
     }
     if (nattr) memcpy(nb_tensor_attr(x), attr, (size_t)nattr * sizeof *attr);
-    x->trace = trace & (nb_traces_open() | NB_TRACE_KEPT);
-    atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
+    if (trace) x->trace = trace & (nb_traces_open() | NB_TRACE_KEPT);
     nb_op_use(op);
     return nb_lend(x);
+}
+
+/* The buffer that a leaf is in. */
+static nb_buffer *around(nb_tensor *x)
+{
+    return (nb_buffer *)((char *)x - offsetof(small, leaf));
 }
 
 nb_tensor *nb_keep(nb_tensor *x)
@@ -181,11 +230,24 @@ void nb_drop(nb_tensor *x)
             dead = in;
         }
         nb_op_leave(x->op);
-        nb_buffer_drop(x->buffer);
         nb_free(x->strides);
-        nb_free(x);
+        if (x->flags & NB_INSIDE) {
+            nb_buffer_drop(around(x));
+        } else {
+            nb_buffer_drop(x->buffer);
+            nb_free(x);
+        }
         atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
     }
+}
+
+static nb_tensor *leaf(nb_tensor *x, nb_dtype dtype, const nb_shape *shape,
+                       nb_buffer *b, char *data)
+{
+    begin(x, dtype, shape);
+    x->buffer = nb_buffer_keep(b);
+    atomic_store_explicit(&x->data, data, memory_order_release);
+    return x;
 }
 
 nb_tensor *nb_leaf_new(nb_dtype dtype, const nb_shape *shape, nb_buffer *b,
@@ -199,15 +261,24 @@ nb_tensor *nb_leaf_new(nb_dtype dtype, const nb_shape *shape, nb_buffer *b,
         if (!own) return NULL;
         memcpy(own, strides, (size_t)ndims * sizeof *own);
     }
-    nb_tensor *x = nb_node_new(NULL, NULL, dtype, shape, 0, NULL, 0, NULL);
+    nb_tensor *x = nb_alloc(node_bytes(shape, 0));
     if (!x) {
         nb_free(own);
         return NULL;
     }
-    x->buffer = nb_buffer_keep(b);
-    x->strides = own;
-    atomic_store_explicit(&x->data, data, memory_order_release);
-    return x;
+    leaf(x, dtype, shape, b, data)->strides = own;
+    return nb_lend(x);
+}
+
+nb_tensor *nb_leaf_first(nb_dtype dtype, const nb_shape *shape, nb_buffer *b)
+{
+    bool fits = is_small(b) && !b->has_leaf &&
+                node_bytes(shape, 0) <= sizeof((small *)b)->leaf;
+    if (!fits) return nb_leaf_new(dtype, shape, b, b->data, NULL);
+    nb_tensor *x = (nb_tensor *)((small *)b)->leaf;
+    b->has_leaf = true;
+    leaf(x, dtype, shape, b, b->data)->flags |= NB_INSIDE;
+    return nb_lend(x);
 }
 
 int nb_tensor_strides(const nb_tensor *x, int64_t *size, int64_t *stride)

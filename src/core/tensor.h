@@ -15,6 +15,7 @@
 /* Bytes that one or more tensors look into. */
 typedef struct nb_buffer {
     atomic_int refs;
+    bool has_leaf; /* in the room that small buffers have for one */
     char *data;
     size_t room;                  /* of a block of ours; else 0 and */
     void (*release)(void *owner); /* what the owner of the memory wants */
@@ -23,7 +24,8 @@ typedef struct nb_buffer {
 
 /* NB_DONATED: its data was given away, nothing can be computed from it.
  * NB_BACKWARD and NB_TANGENT: recorded by a differentiation, on its way back or
- * forward.  NB_SILENT: its effect has happened when the program ran first. */
+ * forward.  NB_SILENT: its effect has happened when the program ran first.
+ * NB_INSIDE: a leaf that lies in its buffer, and goes with it. */
 enum {
     NB_WEAK = 1,
     NB_MULTI = 2,
@@ -31,7 +33,8 @@ enum {
     NB_DONATED = 8,
     NB_BACKWARD = 16,
     NB_TANGENT = 32,
-    NB_SILENT = 64
+    NB_SILENT = 64,
+    NB_INSIDE = 128
 };
 
 /* Bits 0 to 61 belong to open differentiations. */
@@ -105,6 +108,10 @@ void nb_buffer_drop(nb_buffer *b);
 /* A realised leaf over a buffer, which it keeps; strides NULL: row-major. */
 nb_tensor *nb_leaf_new(nb_dtype dtype, const nb_shape *shape, nb_buffer *b,
                        char *data, const int64_t *strides);
+
+/* The same over all of a buffer that the caller has made, or has alone: a small
+ * one has room for it. */
+nb_tensor *nb_leaf_first(nb_dtype dtype, const nb_shape *shape, nb_buffer *b);
 
 /* Strides as stored, row-major if none are given; lanes that are thin and
  * extents of one get whatever the layout says.  Returns the dim count. */

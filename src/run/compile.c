@@ -274,7 +274,7 @@ nb_func *nb_compile(nb_func *f, const nb_compile_options *o)
     c->max = max;
     pthread_mutex_init(&c->lock, NULL);
     enlist(c);
-    return nb_func_owning(call, c, release);
+    return nb_func_tidy(nb_func_owning(call, c, release));
 }
 
 static compiled *compiled_of(nb_func *f)

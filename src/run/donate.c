@@ -71,5 +71,5 @@ void nb_donate_mark(nb_tensor *x)
     x->buffer = NULL;
     x->data = NULL;
     nb_graph_unlock();
-    nb_buffer_drop(b);
+    if (!(x->flags & NB_INSIDE)) nb_buffer_drop(b); /* or with x itself */
 }

@@ -47,6 +47,7 @@ struct nb_exec {
     nb_code *code;
     kernel *kernel; /* by step */
     int *take;      /* by line: the input whose block a result takes; or NULL */
+    bool lends;     /* ops are called, which lend what they like */
     char *trouble;  /* why there is no code, and ops run one by one; or NULL */
     atomic_int refs;
     _Atomic(frame *) free;
@@ -315,7 +316,10 @@ static nb_exec *begin(nb_plan *p)
     e->refs = 1;
     e->plan = p;
     e->kernel = nb_alloc_zero((size_t)(p->nsteps + 1) * sizeof *e->kernel);
-    if (e->kernel && pack_known(p) && find_products(e)) return e;
+    bool ok = e->kernel && pack_known(p) && find_products(e);
+    for (int s = 0; ok && s < p->nsteps; s++)
+        e->lends = e->lends || !(p->step[s].nest || e->kernel[s].product);
+    if (ok) return e;
     nb_exec_drop(e);
     return NULL;
 }
@@ -583,22 +587,33 @@ static bool run_call(run *r, int k)
     return ok;
 }
 
-static nb_tensor *result_of(run *r, int k, const int *id)
+/* The value of line k, of a shape that is the line's but for the lanes. */
+static nb_tensor *leaf_of(run *r, int k, const nb_shape *shape)
 {
     const nb_plan *p = r->e->plan;
     const nb_place *at = &p->place[k];
-    nb_shape shape = p->graph->line[k].shape;
     nb_dtype d = p->graph->line[k].dtype;
-    if (at->root == k && p->home[k] == NB_HOME_GIVEN) return given(r, k);
-    for (int l = 0; l < shape.nlanes; l++)
-        shape.lane[l].id = id[shape.lane[l].id];
+    if (at->root == k) return nb_leaf_first(d, shape, r->f->held[k]);
     nb_buffer *b = p->home[at->root] == NB_HOME_GIVEN
                        ? given(r, at->root)->buffer
                        : r->f->held[at->root];
-    return nb_leaf_new(d, &shape, b,
+    return nb_leaf_new(d, shape, b,
                        r->f->block[at->root] +
                            at->offset * (int64_t)nb_dtype_size(d),
-                       at->root == k ? NULL : at->stride);
+                       at->stride);
+}
+
+static nb_tensor *result_of(run *r, int k, const int *id)
+{
+    const nb_plan *p = r->e->plan;
+    const nb_shape *form = &p->graph->line[k].shape;
+    if (p->place[k].root == k && p->home[k] == NB_HOME_GIVEN)
+        return given(r, k);
+    if (!form->nlanes) return leaf_of(r, k, form);
+    nb_shape shape = *form;
+    for (int l = 0; l < shape.nlanes; l++)
+        shape.lane[l].id = id[shape.lane[l].id];
+    return leaf_of(r, k, &shape);
 }
 
 /* x with its elements in order, in a buffer. */
@@ -624,9 +639,16 @@ static nb_tensor *packed(nb_tensor *x)
         for (int k = nd - 2; k >= 0 && ++at[k] == size[k]; k--)
             at[k] = 0;
     }
-    nb_tensor *y = nb_leaf_new(d, &shape, b, b->data, NULL);
+    nb_tensor *y = nb_leaf_first(d, &shape, b);
     nb_buffer_drop(b);
     return y;
+}
+
+static bool are_packed(int n, nb_tensor *const *x)
+{
+    for (int i = 0; i < n; i++)
+        if (!x[i]->buffer || !nb_tensor_is_packed(x[i])) return false;
+    return true;
 }
 
 static bool pack_inputs(int n, nb_tensor *const *x, nb_tensor **to)
@@ -714,29 +736,43 @@ bool nb_exec_run(nb_exec *e, nb_tensor *const *x, nb_tensor **y)
     return nb_exec_run_as(e, NULL, x, y);
 }
 
+static bool run_packed(nb_exec *e, nb_tensor *const *x, nb_tensor **y,
+                       const nb_run_watch *watch)
+{
+    const nb_graph *g = e->plan->graph;
+    int id[NB_MAX_GRAPH_LANES + 1];
+    run r = {.e = e, .f = frame_take(e), .x = x, .watch = watch};
+    if (!r.f) return false;
+    bool ok = run_steps(&r);
+    if (ok && g->nlanes) nb_graph_match(g, x, id);
+    for (int i = 0; ok && i < g->ny; i++)
+        ok = (y[i] = result_of(&r, g->result[i], id));
+    if (e->take) mark_donated(&r);
+    for (int k = 0; k < g->n; k++) {
+        nb_buffer_drop(r.f->held[k]);
+        r.f->held[k] = NULL;
+    }
+    frame_give(e, r.f);
+    return ok;
+}
+
+/* Loops over inputs that lie in order lend nothing but results. */
 bool nb_exec_run_watched(nb_exec *e, nb_tensor *const *x, nb_tensor **y,
                          const nb_run_watch *watch)
 {
     const nb_graph *g = e->plan->graph;
     nb_tensor *few[16], **in = few;
-    int id[NB_MAX_GRAPH_LANES + 1];
+    if (!e->lends && !watch && are_packed(g->nx, x))
+        return run_packed(e, x, y, NULL);
     if (g->nx > 16 && !(in = nb_alloc((size_t)g->nx * sizeof *in)))
         return false;
-    run r = {.e = e, .f = frame_take(e), .x = in, .watch = watch};
-    bool ok = r.f && pack_inputs(g->nx, x, in) && nb_scope_open() == NB_OK;
+    bool ok = nb_scope_open() == NB_OK;
     if (ok) {
-        ok = run_steps(&r);
-        nb_scope_close(0, NULL);
+        ok = pack_inputs(g->nx, x, in) && run_packed(e, in, y, watch);
+        nb_scope_close(ok ? g->ny : 0, y);
     }
-    if (ok && g->nlanes) nb_graph_match(g, x, id);
     for (int i = 0; ok && i < g->ny; i++)
-        ok = (y[i] = result_of(&r, g->result[i], id));
-    if (e->take) mark_donated(&r);
-    for (int k = 0; r.f && k < g->n; k++) {
-        nb_buffer_drop(r.f->held[k]);
-        r.f->held[k] = NULL;
-    }
-    if (r.f) frame_give(e, r.f);
+        ok = y[i];
     if (in != few) nb_free(in);
     return ok;
 }

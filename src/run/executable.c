@@ -179,14 +179,28 @@ static bool gather(nb_executable *e, const nb_member *m, nb_tensor *const *x,
     return nb_realize_now(e->nx + e->nkeys, in);
 }
 
+/* Keys are drawn in a scope of their own, so that only results are lent. */
+static bool run_in(nb_executable *e, const nb_member *m, nb_tensor *const *x,
+                   nb_tensor **in, nb_tensor **y)
+{
+    if (e->nkeys && nb_scope_open() != NB_OK) return false;
+    bool ok =
+        gather(e, m, x, in) && nb_exec_run_as(m->exec, m->recorded, in, y);
+    int ny = ok ? m->recorded->ny : 0;
+    if (!e->nkeys) return ok;
+    nb_scope_close(ny, y);
+    for (int k = 0; ok && k < ny; k++)
+        ok = y[k];
+    return ok;
+}
+
 static bool run(nb_executable *e, const nb_member *m, nb_tensor *const *x,
                 nb_tensor **y)
 {
     nb_tensor *few[16], **in = few;
     int n = e->nx + e->nkeys + e->ncaptured + m->nfigures;
     if (n > 16 && !(in = nb_array(n))) return false;
-    bool ok =
-        gather(e, m, x, in) && nb_exec_run_as(m->exec, m->recorded, in, y);
+    bool ok = run_in(e, m, x, in, y);
     if (in != few) nb_free(in);
     return ok;
 }

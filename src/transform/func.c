@@ -12,6 +12,7 @@ struct nb_func {
     void *ctx;
     void (*release)(void *ctx); /* NULL: the ctx is the caller's */
     const char *name;           /* of a transform, or NULL */
+    bool tidy;                  /* lends its results and nothing else */
 };
 
 static void drop_func(void *f)
@@ -114,9 +115,26 @@ static void tell(const nb_func *f)
         nb_error_note(first && !at.file ? "inside %s" : ", inside %s", f->name);
 }
 
+nb_func *nb_func_tidy(nb_func *f)
+{
+    if (f) f->tidy = true;
+    return f;
+}
+
+static bool run_tidy(nb_func *f, int nx, nb_tensor *const *x, int *ny,
+                     nb_tensor **y)
+{
+    bool ok = f->body(f->ctx, nx, x, ny, y) == NB_OK;
+    if (!ok) *ny = 0;
+    if (!ok) tell(f);
+    return ok;
+}
+
 bool nb_run(nb_func *f, int nx, nb_tensor *const *x, int *ny, nb_tensor **y)
 {
-    if (!f || !complete(nx, x) || nb_scope_open() != NB_OK) return false;
+    if (!f || !complete(nx, x)) return false;
+    if (f->tidy) return run_tidy(f, nx, x, ny, y);
+    if (nb_scope_open() != NB_OK) return false;
     nb_site was = nb_site_now();
     bool ok = f->body(f->ctx, nx, x, ny, y) == NB_OK && complete(*ny, y);
     if (!ok) *ny = 0;

@@ -24,6 +24,9 @@ nb_func *nb_func_named(nb_func *f, const char *name);
 /* The same for a function of the caller's: another that calls it. */
 nb_func *nb_func_inside(nb_func *f, const char *name);
 
+/* f, which lends its results and nothing else, and needs no scope for it. */
+nb_func *nb_func_tidy(nb_func *f);
+
 /* The ctx of a function with that body, NULL of any other. */
 void *nb_func_ctx(const nb_func *f, nb_body *body);
 

@@ -383,7 +383,7 @@ nb_tensor *nb_leaf_of(nb_tensor *x, const nb_shape *s)
         return nb_leaf_new(d, s, x->buffer, x->data, x->strides);
     nb_shape_count(s, &n);
     nb_buffer *b = nb_buffer_new((size_t)n * nb_dtype_size(d));
-    nb_tensor *y = b ? nb_leaf_new(d, s, b, b->data, NULL) : NULL;
+    nb_tensor *y = b ? nb_leaf_first(d, s, b) : NULL;
     nb_buffer_drop(b);
     return y && nb_copy_into(y->data, s, x) ? y : NULL;
 }
