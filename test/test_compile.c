@@ -315,6 +315,40 @@ static void donated_memory_is_taken(void)
     nb_executable_drop(e);
 }
 
+static int64_t code_asked_for(void)
+{
+    nb_cache_stats s = nb_cache_stats_get();
+    return s.hits + s.disk_hits + s.misses;
+}
+
+static void code_is_made_when_it_is_needed(void)
+{
+    nb_func *f = nb_func_new(wave, NULL);
+    nb_tensor *x = ramp(7), *want = nb_func_call1(f, 1, &x), *y;
+    nb_executable *e[2] = {NULL};
+    int ny = 1, loops;
+    int64_t before = code_asked_for();
+    for (int i = 0; i < 2; i++)
+        expect(nb_executable_lower(f, 1, &x, 0, NULL, &e[i]) == NB_OK, "lowered");
+    char *plan = nb_executable_text(e[0], "plan");
+    expect(plan && nb_executable_steps(e[0], &loops) == 1 && loops == 1 &&
+               nb_executable_memory(e[0]).results == 28 &&
+               !*nb_executable_trouble(e[0]),
+           "all is known of it");
+    nb_text_release(plan);
+    expect(code_asked_for() == before, "but there is no code");
+    expect(nb_executable_load(e[0]) == NB_OK && code_asked_for() == before + 1,
+           "there is now");
+    expect(nb_executable_run(e[0], 1, &x, &ny, &y) == NB_OK &&
+               near(y, want, 1e-5) && code_asked_for() == before + 1,
+           "and it runs");
+    expect(nb_executable_run(e[1], 1, &x, &ny, &y) == NB_OK &&
+               near(y, want, 1e-5) && code_asked_for() == before + 2,
+           "or is made by the first run");
+    for (int i = 0; i < 2; i++)
+        nb_executable_drop(e[i]);
+}
+
 /* Keys, and copies of arguments whose elements do not lie in order, do not
  * outlive the call. */
 static void calls_lend_their_results_alone(void)
@@ -375,6 +409,7 @@ static void sentences(void)
                                  within_others_it_is_the_function,
                                  keys_are_drawn_on_each_run,
                                  donated_memory_is_taken,
+                                 code_is_made_when_it_is_needed,
                                  calls_lend_their_results_alone,
                                  results_may_go_before_their_views,
                                  calls_survive_faults};

@@ -35,6 +35,13 @@ NB_API nb_status nb_executable_new_dynamic(nb_func *f, int nx,
 /* Why it is for the sizes of x only, although others were asked for; "" if it
  * is not, or none were. */
 NB_API const char *nb_executable_fixed(const nb_executable *e);
+/* The same without the code: that is made when it first runs, or is loaded, and
+ * whoever only wants to look at it never waits for it.  One for any sizes has
+ * code at once. */
+NB_API nb_status nb_executable_lower(nb_func *f, int nx, nb_tensor *const *x,
+                                     int ndims, const nb_dynamic_dim *dims,
+                                     nb_executable **out);
+NB_API nb_status nb_executable_load(nb_executable *e);
 /* Whether that failed, when this thread last called it, because f asked. */
 NB_API bool nb_value_asked(void);
 NB_API nb_executable *nb_executable_keep(nb_executable *e);

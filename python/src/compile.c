@@ -97,7 +97,8 @@ static void let_go(void *body)
 }
 
 /* Executable(body, tensors, donated, dims): the body takes and returns lists of
- * tensors; donated lists places of tensors; dims are those of any size. */
+ * tensors; donated lists places of tensors; dims are those of any size.  It has
+ * no code before load(). */
 static PyObject *executable_new(PyTypeObject *type, PyObject *args,
                                 PyObject *kwargs)
 {
@@ -116,7 +117,7 @@ static PyObject *executable_new(PyTypeObject *type, PyObject *args,
         nb_py_locate();
         compiling++;
         Py_BEGIN_ALLOW_THREADS;
-        if (f) s = nb_executable_new_dynamic(f, n, x, ndims, dims, &e);
+        if (f) s = nb_executable_lower(f, n, x, ndims, dims, &e);
         Py_END_ALLOW_THREADS;
         compiling--;
         LEAVE;
@@ -132,9 +133,22 @@ static PyObject *executable_new(PyTypeObject *type, PyObject *args,
         return nb_py_raise();
     }
     self->e = e;
-    self->small = nb_executable_is_small(e);
+    self->small = false;
     self->open = ndims && !*nb_executable_fixed(e);
     return (PyObject *)self;
+}
+
+static PyObject *executable_load(PyObject *o, PyObject *unused)
+{
+    executable *self = (executable *)o;
+    nb_status s;
+    (void)unused;
+    Py_BEGIN_ALLOW_THREADS;
+    s = nb_executable_load(self->e);
+    Py_END_ALLOW_THREADS;
+    if (s != NB_OK) return nb_py_raise();
+    self->small = nb_executable_is_small(self->e);
+    Py_RETURN_NONE;
 }
 
 static void executable_dealloc(PyObject *o)
@@ -188,6 +202,7 @@ static PyObject *executable_fixed(PyObject *o, PyObject *unused)
 }
 
 static PyMethodDef executable_methods[] = {
+    {"load", executable_load, METH_NOARGS, NULL},
     {"text", executable_text, METH_O, NULL},
     {"memory", executable_memory, METH_NOARGS, NULL},
     {"cost", executable_cost, METH_NOARGS, NULL},

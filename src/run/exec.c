@@ -13,6 +13,7 @@
 #include "run/donate.h"
 #include "run/profile.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -49,6 +50,8 @@ struct nb_exec {
     int *take;      /* by line: the input whose block a result takes; or NULL */
     bool lends;     /* ops are called, which lend what they like */
     char *trouble;  /* why there is no code, and ops run one by one; or NULL */
+    atomic_bool loaded;   /* the code is made, or there is trouble; */
+    pthread_mutex_t lock; /* for making it */
     atomic_int refs;
     _Atomic(frame *) free;
 };
@@ -85,6 +88,7 @@ void nb_exec_drop(nb_exec *e)
     nb_free(e->kernel);
     nb_free(e->take);
     nb_free(e->trouble);
+    pthread_mutex_destroy(&e->lock);
     nb_free(e);
 }
 
@@ -289,21 +293,16 @@ static bool make_do(nb_exec *e)
     return e->trouble;
 }
 
-const char *nb_exec_trouble(const nb_exec *e)
-{
-    return e->trouble ? e->trouble : "";
-}
-
 bool nb_exec_donate(nb_exec *e, int n, const int *inputs)
 {
-    if (e->trouble || e->take) return true;
+    if (e->take) return true;
     return (e->take = nb_donate_plan(e->plan, n, inputs));
 }
 
 int64_t nb_exec_donated_bytes(const nb_exec *e)
 {
     int64_t bytes = 0;
-    for (int k = 0; e->take && k < e->plan->graph->n; k++)
+    for (int k = 0; e->take && !e->trouble && k < e->plan->graph->n; k++)
         if (e->take[k] >= 0) bytes += e->plan->bytes[k];
     return bytes;
 }
@@ -314,6 +313,7 @@ static nb_exec *begin(nb_plan *p)
     nb_exec *e = nb_alloc_zero(sizeof *e);
     if (!e) return nb_plan_free(p), NULL;
     e->refs = 1;
+    pthread_mutex_init(&e->lock, NULL);
     e->plan = p;
     e->kernel = nb_alloc_zero((size_t)(p->nsteps + 1) * sizeof *e->kernel);
     bool ok = e->kernel && pack_known(p) && find_products(e);
@@ -324,21 +324,44 @@ static nb_exec *begin(nb_plan *p)
     return NULL;
 }
 
-nb_exec *nb_exec_of(nb_plan *p)
+/* What failed for want of memory may be tried again. */
+bool nb_exec_load(nb_exec *e)
 {
-    nb_exec *e = begin(p);
-    if (!e || make_code(e) || make_do(e)) return e;
+    if (atomic_load_explicit(&e->loaded, memory_order_acquire)) return true;
+    pthread_mutex_lock(&e->lock);
+    bool ok = e->loaded || make_code(e) || make_do(e);
+    if (!ok) {
+        nb_code_drop(e->code);
+        e->code = NULL;
+    }
+    e->loaded = ok;
+    pthread_mutex_unlock(&e->lock);
+    return ok;
+}
+
+nb_exec *nb_exec_new(nb_graph *g)
+{
+    nb_exec *e = nb_exec_lower(g);
+    if (!e || nb_exec_load(e)) return e;
     nb_exec_drop(e);
     return NULL;
 }
 
-nb_exec *nb_exec_new(nb_graph *g)
+nb_exec *nb_exec_of(nb_plan *p)
+{
+    nb_exec *e = begin(p);
+    if (!e || nb_exec_load(e)) return e;
+    nb_exec_drop(e);
+    return NULL;
+}
+
+nb_exec *nb_exec_lower(nb_graph *g)
 {
     int64_t began = nb_profile_begin();
     if (!nb_lower_graph(g)) return nb_graph_free(g), NULL;
     nb_plan *p = nb_plan_new(g);
     nb_profile_end(began, "compile", "lower");
-    return p ? nb_exec_of(p) : NULL;
+    return p ? begin(p) : NULL;
 }
 
 nb_exec *nb_exec_like(const nb_exec *from, nb_plan *p)
@@ -346,6 +369,7 @@ nb_exec *nb_exec_like(const nb_exec *from, nb_plan *p)
     nb_exec *e = begin(p);
     if (!e) return NULL;
     e->code = nb_code_keep(from->code);
+    e->loaded = true;
     for (int s = 0; s < p->nsteps; s++) {
         kernel *k = &e->kernel[s];
         if (!p->step[s].nest) continue;
@@ -354,6 +378,21 @@ nb_exec *nb_exec_like(const nb_exec *from, nb_plan *p)
         if (!settle(k, p->step[s].nest)) return nb_exec_drop(e), NULL;
     }
     return e;
+}
+
+static bool has_nests(const nb_exec *e)
+{
+    for (int s = 0; s < e->plan->nsteps; s++)
+        if (e->plan->step[s].nest) return true;
+    return false;
+}
+
+/* Where there is a compiler there will be no trouble. */
+const char *nb_exec_trouble(nb_exec *e)
+{
+    if (!e->loaded && has_nests(e) && !nb_llvm_there() && !nb_exec_load(e))
+        nb_error_clear();
+    return e->loaded && e->trouble ? e->trouble : "";
 }
 
 /* Frames */
@@ -725,6 +764,7 @@ static void mark_donated(const run *r)
 bool nb_exec_run_as(nb_exec *e, const nb_graph *recorded, nb_tensor *const *x,
                     nb_tensor **y)
 {
+    if (!nb_exec_load(e)) return false;
     if (e->trouble || nb_runs_plainly())
         return nb_graph_run_plainly(recorded ? recorded : e->plan->graph, x, y);
     if (nb_check_get()) return nb_check_run(e, recorded, x, y);

@@ -9,12 +9,15 @@
 
 typedef struct nb_exec nb_exec;
 
-/* Takes the graph, or a plan of it. */
+/* Takes the graph, or a plan of it.  One that is only lowered has no code before
+ * it is loaded, or runs. */
 nb_exec *nb_exec_new(nb_graph *g);
 nb_exec *nb_exec_of(nb_plan *p);
+nb_exec *nb_exec_lower(nb_graph *g);
+bool nb_exec_load(nb_exec *e);
 
-/* A plan of the same form with other numbers, which has code already: that of e.
- * Takes the plan. */
+/* A plan of the same form with other numbers, which has code already: that of e,
+ * which is loaded.  Takes the plan. */
 nb_exec *nb_exec_like(const nb_exec *e, nb_plan *p);
 void nb_exec_drop(nb_exec *e);
 
@@ -45,7 +48,7 @@ bool nb_exec_donate(nb_exec *e, int n, const int *inputs);
 int64_t nb_exec_donated_bytes(const nb_exec *e);
 
 /* Why ops run one by one: there is no compiler; "" if there is code. */
-const char *nb_exec_trouble(const nb_exec *e);
+const char *nb_exec_trouble(nb_exec *e);
 
 const nb_plan *nb_exec_plan(const nb_exec *e);
 

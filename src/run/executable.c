@@ -56,7 +56,7 @@ static bool build_one(nb_executable *e, nb_recording *r)
     nb_graph *g = nb_graph_copy(r->graph);
     e->one.recorded = r->graph;
     r->graph = NULL;
-    return g && (e->one.exec = nb_exec_new(g));
+    return g && (e->one.exec = nb_exec_lower(g));
 }
 
 static bool build(nb_executable *e, nb_func *f, int nx, nb_tensor *const *x,
@@ -77,9 +77,9 @@ static bool build(nb_executable *e, nb_func *f, int nx, nb_tensor *const *x,
     return ok;
 }
 
-nb_status nb_executable_new_dynamic(nb_func *f, int nx, nb_tensor *const *x,
-                                    int ndims, const nb_dynamic_dim *dims,
-                                    nb_executable **out)
+nb_status nb_executable_lower(nb_func *f, int nx, nb_tensor *const *x,
+                              int ndims, const nb_dynamic_dim *dims,
+                              nb_executable **out)
 {
     nb_executable *e = nb_alloc_zero(sizeof *e);
     bool ok = e && nb_scope_open() == NB_OK;
@@ -93,6 +93,23 @@ nb_status nb_executable_new_dynamic(nb_func *f, int nx, nb_tensor *const *x,
     else
         nb_executable_drop(e);
     return NB_STATUS(ok);
+}
+
+nb_status nb_executable_load(nb_executable *e)
+{
+    return NB_STATUS(e->dynamic || nb_exec_load(e->one.exec));
+}
+
+nb_status nb_executable_new_dynamic(nb_func *f, int nx, nb_tensor *const *x,
+                                    int ndims, const nb_dynamic_dim *dims,
+                                    nb_executable **out)
+{
+    nb_executable *e;
+    nb_status s = nb_executable_lower(f, nx, x, ndims, dims, &e);
+    if (s == NB_OK && (s = nb_executable_load(e)) != NB_OK)
+        nb_executable_drop(e);
+    if (s == NB_OK) *out = e;
+    return s;
 }
 
 nb_status nb_executable_new(nb_func *f, int nx, nb_tensor *const *x,

@@ -664,6 +664,7 @@ def test_lowering_runs_nothing():
     cost = low.cost()
     assert cost.flops >= 2 * 2 * 3 * 4 and cost.bytes == 4 * (6 + 12 + 8)
     assert low.memory().results == 32 and low.explain().peak_bytes > 0
+    assert low.explain().kernels and not low.explain().uncompiled
     assert low.compile() is f and f.stats.cache_size == 1
     f(x, y=y)
     assert counts(f) == (1, 0, 0)
@@ -671,9 +672,51 @@ def test_lowering_runs_nothing():
         nb.compile(lambda x: x if x.sum() > 0 else x).lower(nb.ones(2))
 
 
+def made():
+    """How often code was asked for, from wherever it came."""
+    stats = nb.cache_stats()
+    return stats["hits"] + stats["misses"]
+
+
+def test_lowering_makes_no_code():
+    f = nb.compile(lambda x: nb.sin(x) * 0.7182 + nb.cumsum(x))
+    x, before = nb.ones(11), made()
+    low = f.lower(x)
+    low.ir(), low.ir("dead"), low.ir("plan"), low.memory(), low.cost()
+    assert low.explain().kernels and made() == before
+    low.compile()
+    assert made() > before
+    same(f(x), np.sin(np.ones(11)) * 0.7182 + np.arange(1, 12), 1e-6)
+    assert counts(f) == (1, 0, 0)
+
+
 def test_explain_of_a_function():
     said = nb.explain(lambda x: nb.exp(x).sum())(nb.ones(8))
     assert said.kernels and said.total_bytes == 0
+
+
+class Wrong:
+    def step(self, x):
+        inner = nb.grad(lambda x: (x @ nb.ones((5, 2))).sum())
+        return inner(x)
+
+
+def test_errors_name_the_function_and_its_line():
+    def plain(x):
+        y = x * 2
+        return y.no_such_thing
+
+    for f, name, error, line in (
+        (Wrong().step, "Wrong.step", ValueError, 1),
+        (plain, f"{plain.__qualname__}", AttributeError, 2),
+    ):
+        with pytest.raises(error) as raised:
+            nb.compile(f)(nb.ones((2, 4)))
+        code = f.__code__
+        place = f"{code.co_filename}:{code.co_firstlineno + line}"
+        assert raised.value.__notes__[-1] == (
+            f"inside compile of {name}, at {place}"
+        )
 
 
 # Transforms.

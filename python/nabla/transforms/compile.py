@@ -12,7 +12,7 @@ from types import MethodType
 
 from .. import _nabla
 from .._nabla import CompiledFunction
-from ._record import call, name_of, paths, type_text
+from ._record import name_of, paths, type_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -427,12 +427,18 @@ def miss(
     return signature
 
 
-def _compiled(one: _Call) -> Executable | None:
-    """The executable of a call; None, and a warning, if it cannot be."""
+def _lowered(one: _Call) -> Executable | None:
+    """The program of a call; None, and a warning, if there can be none."""
     fn = one.own._fn
 
     def body(inside: list[Tensor]) -> list[Tensor]:
-        return call("compile", one.body, inside)  # type: ignore[no-any-return]
+        try:
+            return one.body(inside)
+        except Exception as error:
+            error.add_note(
+                f"inside compile of {name_of(fn)}, at {_place(error)}"
+            )
+            raise
 
     try:
         found = _nabla.Executable(body, one.tensors, one.donated(), one.dims())
@@ -451,11 +457,22 @@ def _compiled(one: _Call) -> Executable | None:
             ) from error
         _warn(f"compile: {said}: this signature runs uncompiled")
         return None
-    if trouble := found.trouble():
-        _warn_once(trouble)
     if fixed := found.fixed():
         _state(one.own)["fixed"] = fixed
     return found
+
+
+def _load(executable: Executable) -> Executable:
+    executable.load()
+    if trouble := executable.trouble():
+        _warn_once(trouble)
+    return executable
+
+
+def _compiled(one: _Call) -> Executable | None:
+    """The executable of a call; None, and a warning, if it cannot be."""
+    found = _lowered(one)
+    return None if found is None else _load(found)
 
 
 def _place(error: BaseException) -> str:
@@ -492,10 +509,11 @@ def _warn_once(trouble: str) -> None:
 
 
 class Lowered:
-    """A function recorded for arguments of certain types, not run."""
+    """A function recorded for arguments of certain types: no machine code is
+    made of it, and nothing runs, before compile()."""
 
     def __init__(self, one: _Call) -> None:
-        executable = _compiled(one)
+        executable = _lowered(one)
         if executable is None:
             raise RuntimeError(
                 f"compile: {name_of(one.own._fn)} asks for values, there is "
@@ -526,7 +544,7 @@ class Lowered:
     def compile(self) -> CompiledFunction:
         """The compiled function, which knows this signature now."""
         own = self._one.own
-        own._add(*self._one.signature(self._executable))
+        own._add(*self._one.signature(_load(self._executable)))
         self._one.forget()
         return own
 
