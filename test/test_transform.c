@@ -7,6 +7,7 @@
 #include "support/check.h"
 
 #include "base/memory.h"
+#include "transform/func.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -221,6 +222,122 @@ FN(own_jvp, nb_square(nb_func_call1(by_hand(false), 2, x)))
 FN(again, nb_square(nb_func_call1(nb_checkpoint(nb_func_new(blend, NULL), NULL),
                                   2, x)))
 
+/* Lanes that talk, in rules of one's own, which run when the lanes are over:
+ * y_i = sin(x_i) sum_j x_j^2 moves by
+ * u_i cos(x_i) sum_j x_j^2 + sin(x_i) sum_j 2 x_j u_j. */
+static nb_tensor *all_squares(nb_tensor *x)
+{
+    return nb_lane_sum(nb_square(x), "i");
+}
+
+static nb_tensor *twice_all(nb_tensor *x)
+{
+    return nb_mul(nb_num(2), nb_lane_sum(x, "i"));
+}
+
+static nb_status share_rule(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                            nb_tensor **y)
+{
+    nb_tensor *own = nb_mul(x[1], nb_mul(nb_cos(x[0]), all_squares(x[0])));
+    (void)ctx, (void)nx;
+    y[0] = nb_mul(nb_sin(x[0]), all_squares(x[0]));
+    y[1] = nb_add(own, nb_mul(nb_sin(x[0]), twice_all(nb_mul(x[0], x[1]))));
+    return *ny = 2, NB_OK;
+}
+
+static nb_status share_fwd(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                           nb_tensor **y)
+{
+    (void)ctx, (void)nx;
+    y[0] = nb_mul(nb_sin(x[0]), all_squares(x[0]));
+    y[1] = x[0];
+    return *ny = 2, NB_OK;
+}
+
+static nb_status share_bwd(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                           nb_tensor **y)
+{
+    nb_tensor *own = nb_mul(x[1], nb_mul(nb_cos(x[0]), all_squares(x[0])));
+    (void)ctx, (void)nx;
+    y[0] = nb_add(own, nb_mul(x[0], twice_all(nb_mul(nb_sin(x[0]), x[1]))));
+    return *ny = 1, NB_OK;
+}
+
+static nb_tensor *share_by_hand(nb_tensor *x, bool back)
+{
+    nb_func *f = nb_func_new(share, NULL);
+    f = back ? nb_custom_vjp(f, nb_func_new(share_fwd, NULL),
+                             nb_func_new(share_bwd, NULL))
+             : nb_custom_jvp(f, nb_func_new(share_rule, NULL));
+    return call(named(f, "i"), x);
+}
+FN(talking_vjp, share_by_hand(x[0], true))
+FN(talking_jvp, share_by_hand(x[0], false))
+
+/* Rules that close over what the body of a loop computes, w = cos(k) in turn k:
+ * x <- tanh(x) w. */
+FN(bent, nb_mul(nb_tanh(x[0]), ctx))
+
+static nb_status bent_rule(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                           nb_tensor **y)
+{
+    nb_tensor *t = nb_tanh(x[0]), *one = nb_num(1);
+    (void)nx;
+    y[0] = nb_mul(t, ctx);
+    y[1] = nb_mul(nb_mul(x[1], ctx), nb_sub(one, nb_square(t)));
+    return *ny = 2, NB_OK;
+}
+
+static nb_status bent_fwd(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                          nb_tensor **y)
+{
+    (void)nx;
+    y[1] = nb_tanh(x[0]);
+    y[0] = nb_mul(y[1], ctx);
+    return *ny = 2, NB_OK;
+}
+
+static nb_status bent_bwd(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                          nb_tensor **y)
+{
+    (void)nx;
+    y[0] = nb_mul(nb_mul(x[1], ctx), nb_sub(nb_num(1), nb_square(x[0])));
+    return *ny = 1, NB_OK;
+}
+
+static void let_go(void *x)
+{
+    nb_drop(x);
+}
+
+static nb_func *over(nb_body *body, nb_tensor *w)
+{
+    return nb_func_owning(body, nb_keep(w), let_go);
+}
+
+static nb_status bend(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                      nb_tensor **y)
+{
+    nb_tensor *w = nb_cos(x[1]);
+    nb_func *f = over(bent, w);
+    (void)nx;
+    f = ctx ? nb_custom_vjp(f, over(bent_fwd, w), over(bent_bwd, w))
+            : nb_custom_jvp(f, over(bent_rule, w));
+    y[0] = call(f, x[0]);
+    y[1] = nb_add(x[1], nb_num(1));
+    return *ny = 2, NB_OK;
+}
+
+static nb_tensor *bend_often(nb_tensor *x, bool back)
+{
+    nb_tensor *init[] = {x, nb_scalar_float(0, NB_F64)}, *y[2];
+    nb_func *f = nb_func_new(bend, back ? &init : NULL);
+    int n = 2;
+    return nb_scan(f, 2, init, 0, NULL, 3, false, &n, y) == NB_OK ? y[0] : NULL;
+}
+FN(closed_vjp, bend_often(x[0], true))
+FN(closed_jvp, bend_often(x[0], false))
+
 /* Extends the word by each letter, checks it, and goes on. */
 static void extend(const task *g, const char *word, int letters)
 {
@@ -261,6 +378,10 @@ static void compositions(void)
         {"custom vjp", own_vjp, 2, 1},
         {"custom jvp", own_jvp, 2, 1},
         {"checkpoint", again, 2, 1},
+        {"custom vjp of lanes", talking_vjp, 1, 1},
+        {"custom jvp of lanes", talking_jvp, 1, 1},
+        {"custom vjp of a loop", closed_vjp, 1, 1},
+        {"custom jvp of a loop", closed_jvp, 1, 1},
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         nb_scope_open();

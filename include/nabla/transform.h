@@ -147,6 +147,17 @@ NB_API nb_status nb_tape_jacobian(nb_tape *t, bool back, int k, int64_t rows,
  * NB_UNMAPPED loses the lane, and must not depend on it. */
 NB_API int nb_lane_begin(int64_t size, const char *name);
 NB_API void nb_lane_end(void);
+NB_API bool nb_lane_also(const char *name); /* a second one for the innermost */
+
+/* Those that are open in this thread, the outermost first: false if there are
+ * no more than k.  While a custom rule runs, the vmaps in which its function was
+ * called are open again. */
+typedef struct nb_open_lane {
+    int id;
+    int64_t size;
+    const char *name[2]; /* or NULL */
+} nb_open_lane;
+NB_API bool nb_lane_at(int k, nb_open_lane *out);
 NB_API nb_tensor *nb_lane_hide(nb_tensor *x, int axis, int lane);
 NB_API nb_tensor *nb_lane_show(nb_tensor *x, int axis, int lane, int64_t size);
 NB_API bool nb_lane_has(const nb_tensor *x, int lane);

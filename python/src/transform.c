@@ -44,43 +44,11 @@ PyObject *nb_py_list(int n, nb_tensor *const *x)
     return list;
 }
 
-/* Lanes.  Those open in this thread, which the engine does not list. */
-
-enum { MAX_LANES = 64 };
-typedef struct lane {
-    int id;
-    int64_t size;
-    PyObject *name[2]; /* kept; the engine knows the first, or NULL */
-} lane;
-static _Thread_local struct {
-    lane lane[MAX_LANES];
-    int n;
-} lanes;
+/* Lanes */
 
 static const char *text_of(PyObject *name)
 {
     return name ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
-}
-
-static int lane_begin(int64_t size, PyObject *name, PyObject *alias)
-{
-    if (!name) name = alias;
-    const char *text = text_of(name);
-    if (name && !text) return 0;
-    int id = lanes.n < MAX_LANES ? nb_lane_begin(size, text) : 0;
-    if (!id) return 0;
-    Py_XINCREF(name);
-    Py_XINCREF(alias);
-    lanes.lane[lanes.n++] = (lane){id, size, {name, alias}};
-    return id;
-}
-
-static void lane_end(void)
-{
-    lane *l = &lanes.lane[--lanes.n];
-    nb_lane_end();
-    Py_XDECREF(l->name[0]);
-    Py_XDECREF(l->name[1]);
 }
 
 static PyObject *begin(PyObject *self, PyObject *args)
@@ -96,35 +64,49 @@ static PyObject *begin(PyObject *self, PyObject *args)
             return PyErr_Format(PyExc_TypeError,
                                 "vmap: the name of an axis is a str");
     }
-    int id = lane_begin(size, name[0], name[1]);
+    const char *text[2] = {text_of(name[0]), text_of(name[1])};
+    if (PyErr_Occurred()) return NULL;
+    int id = nb_lane_begin(size, text[0] ? text[0] : text[1]);
+    if (id && text[0] && text[1] && !nb_lane_also(text[1])) {
+        nb_lane_end();
+        id = 0;
+    }
     return id ? PyLong_FromLong(id) : nb_py_raise();
 }
 
 static PyObject *end(PyObject *self, PyObject *unused)
 {
+    nb_open_lane l;
     (void)self, (void)unused;
-    if (lanes.n) lane_end();
+    if (nb_lane_at(0, &l)) nb_lane_end();
     Py_RETURN_NONE;
 }
 
-/* The innermost open axis of that name; NULL: the innermost that has one. */
-static const lane *look_up(PyObject *name)
+static int open_lanes(void)
 {
-    for (int i = lanes.n - 1; i >= 0; i--)
-        for (int k = 0; k < 2; k++) {
-            PyObject *own = lanes.lane[i].name[k];
-            if (own && (!name || !PyUnicode_Compare(own, name)))
-                return &lanes.lane[i];
-        }
-    return NULL;
+    nb_open_lane l;
+    int n = 0;
+    while (nb_lane_at(n, &l))
+        n++;
+    return n;
 }
 
-/* The name by which the engine knows it. */
-static bool find_lane(PyObject *name, const char **text)
+/* The innermost open axis of that name; NULL: the innermost that has one. */
+static bool look_up(const char *name, nb_open_lane *l)
 {
-    const lane *l = look_up(name);
-    if (l) return (*text = text_of(l->name[0]));
-    if (name)
+    for (int i = open_lanes() - 1; i >= 0 && nb_lane_at(i, l); i--)
+        for (int k = 0; k < 2; k++)
+            if (l->name[k] && (!name || !strcmp(l->name[k], name))) return true;
+    return false;
+}
+
+/* Looks up a str, or None; what the engine calls it is name[0]. */
+static bool find_lane(PyObject *name, nb_open_lane *l)
+{
+    const char *text = name == Py_None ? NULL : text_of(name);
+    if (name != Py_None && !text) return false;
+    if (look_up(text, l)) return true;
+    if (text)
         PyErr_Format(PyExc_ValueError, "no open vmap has an axis named %R",
                      name);
     else
@@ -135,21 +117,23 @@ static bool find_lane(PyObject *name, const char **text)
 /* lane_named(name or None): whether an open vmap has that name, or any. */
 static PyObject *named(PyObject *self, PyObject *name)
 {
-    bool any = name == Py_None;
+    nb_open_lane l;
+    const char *text = name == Py_None ? NULL : text_of(name);
     (void)self;
-    if (!any && !PyUnicode_Check(name))
+    if (name != Py_None && !text) {
+        PyErr_Clear();
         return PyErr_Format(PyExc_TypeError, "the name of an axis is a str");
-    return PyBool_FromLong(look_up(any ? NULL : name) != NULL);
+    }
+    return PyBool_FromLong(look_up(text, &l));
 }
 
 /* lane_find(name): (id, size) */
 static PyObject *lane_find(PyObject *self, PyObject *name)
 {
-    const char *text;
+    nb_open_lane l;
     (void)self;
-    if (!find_lane(name, &text)) return NULL;
-    const lane *l = look_up(name);
-    return Py_BuildValue("(iL)", l->id, (long long)l->size);
+    if (!find_lane(name, &l)) return NULL;
+    return Py_BuildValue("(iL)", l.id, (long long)l.size);
 }
 
 /* Hidden axes by hand have ids of their own: below those of all vmaps, and
@@ -163,13 +147,22 @@ static bool has_lane(nb_tensor *x, int id)
     return y && nb_hidden(y) < nb_hidden(x);
 }
 
+static bool is_among(int n, const int *id, int one)
+{
+    for (int k = 0; k < n; k++)
+        if (id[k] == one) return true;
+    return false;
+}
+
+/* A vmap that is open again may be listed twice. */
 static int lane_ids(nb_tensor *x, int *id)
 {
     int n = 0, all = nb_hidden(x);
+    nb_open_lane l;
     for (int k = 0; k < BY_HAND && n < all; k++)
         if (has_lane(x, BEHIND + k)) id[n++] = BEHIND + k;
-    for (int k = 0; k < lanes.n && n < all; k++)
-        if (has_lane(x, lanes.lane[k].id)) id[n++] = lanes.lane[k].id;
+    for (int k = 0; n < all && nb_lane_at(k, &l); k++)
+        if (!is_among(n, id, l.id) && has_lane(x, l.id)) id[n++] = l.id;
     for (int k = 0; k < BY_HAND && n < all; k++)
         if (has_lane(x, BEFORE + k)) id[n++] = BEFORE + k;
     return n;
@@ -288,17 +281,18 @@ static PyObject *lane_reduce(PyObject *self, PyObject *args)
                  {"max", nb_lane_max},
                  {"min", nb_lane_min}};
     PyObject *x, *name;
-    const char *how, *text;
+    const char *how;
+    nb_open_lane l;
     (void)self;
     if (!PyArg_ParseTuple(args, "O!Us:lane_reduce", nb_py_Tensor, &x, &name,
                           &how) ||
-        !find_lane(name, &text))
+        !find_lane(name, &l))
         return NULL;
     for (size_t k = 0; k < sizeof known / sizeof known[0]; k++) {
         if (strcmp(known[k].name, how) != 0) continue;
         ENTER;
         nb_py_locate();
-        PyObject *y = nb_py_wrap(known[k].f(nb_py_get(x), text));
+        PyObject *y = nb_py_wrap(known[k].f(nb_py_get(x), l.name[0]));
         LEAVE;
         return y;
     }
@@ -307,12 +301,12 @@ static PyObject *lane_reduce(PyObject *self, PyObject *args)
 
 static PyObject *lane_index(PyObject *self, PyObject *name)
 {
-    const char *text;
+    nb_open_lane l;
     (void)self;
-    if (!find_lane(name == Py_None ? NULL : name, &text)) return NULL;
+    if (!find_lane(name, &l)) return NULL;
     ENTER;
     nb_py_locate();
-    PyObject *y = nb_py_wrap(nb_lane_index(text));
+    PyObject *y = nb_py_wrap(nb_lane_index(l.name[0]));
     LEAVE;
     return y;
 }
@@ -321,11 +315,11 @@ static PyObject *lane_index(PyObject *self, PyObject *name)
 static PyObject *lane_permute(PyObject *self, PyObject *args)
 {
     PyObject *x, *name, *list, *y = NULL;
-    const char *text;
+    nb_open_lane l;
     (void)self;
     if (!PyArg_ParseTuple(args, "O!OO!:lane_permute", nb_py_Tensor, &x, &name,
                           &PyList_Type, &list) ||
-        !find_lane(name == Py_None ? NULL : name, &text))
+        !find_lane(name, &l))
         return NULL;
     int n = (int)PyList_Size(list);
     int64_t *ends = PyMem_Calloc((size_t)n + 1, sizeof *ends);
@@ -334,7 +328,7 @@ static PyObject *lane_permute(PyObject *self, PyObject *args)
         ends[i] = PyLong_AsLongLong(PyList_GetItem(list, i));
     if (!PyErr_Occurred() && nb_scope_open() == NB_OK) {
         nb_py_locate();
-        y = nb_py_wrap(nb_lane_permute(nb_py_get(x), text, n / 2,
+        y = nb_py_wrap(nb_lane_permute(nb_py_get(x), l.name[0], n / 2,
                                        (const int64_t(*)[2])ends));
         LEAVE;
     }

@@ -23,7 +23,7 @@ static _Thread_local struct {
 static _Thread_local struct {
     int n;
     nb_lane lane[MAX_OPEN];
-    const char *name[MAX_OPEN];
+    const char *name[MAX_OPEN][2];
 } vmaps;
 static _Thread_local uint64_t traces;
 static atomic_int last_lane;
@@ -111,14 +111,27 @@ int nb_lane_fresh(void)
     return atomic_fetch_add(&last_lane, 1) + 1;
 }
 
-int nb_lane_open(nb_extent size, const char *name)
+bool nb_lane_open_again(nb_lane lane, const char *const *name)
 {
     if (vmaps.n == MAX_OPEN)
-        return nb_fail(NB_EVALUE, "more than %d vmaps open", MAX_OPEN), 0;
-    int id = nb_lane_fresh();
-    vmaps.lane[vmaps.n] = (nb_lane){.id = id, .size = size};
-    vmaps.name[vmaps.n++] = name;
-    return id;
+        return nb_fail(NB_EVALUE, "more than %d vmaps open", MAX_OPEN);
+    vmaps.lane[vmaps.n] = (nb_lane){.id = lane.id, .size = lane.size};
+    for (int k = 0; k < 2; k++)
+        vmaps.name[vmaps.n][k] = name[k];
+    vmaps.n++;
+    return true;
+}
+
+int nb_lane_open(nb_extent size, const char *name)
+{
+    nb_lane lane = {.id = nb_lane_fresh(), .size = size};
+    const char *names[2] = {name};
+    return nb_lane_open_again(lane, names) ? lane.id : 0;
+}
+
+const char **nb_lane_names(int k)
+{
+    return vmaps.name[k];
 }
 
 void nb_lane_close(void)
@@ -135,8 +148,9 @@ const nb_lane *nb_lanes_open(int *n)
 const nb_lane *nb_lane_named(const char *name)
 {
     for (int i = vmaps.n - 1; i >= 0; i--)
-        if (vmaps.name[i] && !strcmp(vmaps.name[i], name))
-            return &vmaps.lane[i];
+        for (int k = 0; k < 2; k++)
+            if (vmaps.name[i][k] && !strcmp(vmaps.name[i][k], name))
+                return &vmaps.lane[i];
     return nb_fail(NB_EVALUE, "no open vmap is named %s", name);
 }
 

@@ -135,9 +135,12 @@ uint64_t nb_traces_open(void);
 uint64_t nb_trace_open(void); /* a fresh bit, 0 with an error if none is left */
 void nb_trace_close(uint64_t bit);
 int nb_lane_open(nb_extent size, const char *name); /* id, or 0 */
-int nb_lane_fresh(void);                            /* an id alone */
+bool nb_lane_open_again(nb_lane lane,
+                        const char *const *name); /* two of them */
+int nb_lane_fresh(void);                          /* an id alone */
 void nb_lane_close(void);
 const nb_lane *nb_lanes_open(int *n);
+const char **nb_lane_names(int k); /* of one that is open: two, or NULL */
 const nb_lane *nb_lane_named(const char *name);
 
 /* Realisation: core calls it, run defines it. */

@@ -66,7 +66,7 @@ static bool record(nb_recording *to, nb_region *r, nb_func *f, nb_list *in)
 bool nb_recording_make(nb_recording *to, nb_func *f, int nx,
                        nb_tensor *const *x, const nb_shape *shape)
 {
-    nb_region r = {0};
+    nb_region r = {.once = true};
     nb_list in = {0};
     *to = (nb_recording){0};
     asked = false;

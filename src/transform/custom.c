@@ -3,8 +3,12 @@
  * The function runs on arguments without history; its results y0 and the
  * arguments x become inputs of one op, which is y0 by value and knows how to
  * push and pull through x.  What y0 itself descends from, values that the
- * function closes over, is ignored. */
-#include "transform/region.h"
+ * function closes over, is ignored.
+ *
+ * A rule runs in the vmaps in which the function was called, open again, and
+ * what it closes over is what it was there (closed.h): stand-ins of the
+ * recordings around are further inputs. */
+#include "transform/closed.h"
 
 #include "core/lanes.h"
 #include "ops/ops.h"
@@ -13,11 +17,20 @@
 
 typedef enum custom_kind { BY_VJP, BY_JVP } custom_kind;
 
+typedef struct vmap {
+    nb_lane lane;
+    const char *name[2];
+} vmap;
+
 typedef struct custom {
     nb_op op; /* first: a node points to it */
     custom_kind kind;
     int nx, ny;
     nb_func *first, *second; /* fwd and bwd; the rule */
+    int nclosed;
+    nb_tensor **was; /* kept: what the inputs after x stood for */
+    int nlanes;
+    vmap lane[]; /* the outermost first */
 } custom;
 
 static const custom *custom_of(const nb_call *c)
@@ -30,6 +43,9 @@ static void release(nb_op *op)
     custom *u = (custom *)op;
     nb_func_drop(u->first);
     nb_func_drop(u->second);
+    for (int i = 0; i < u->nclosed; i++)
+        nb_drop(u->was[i]);
+    nb_free(u->was);
     nb_free(u);
 }
 
@@ -145,15 +161,102 @@ static nb_tensor **filled(int n, nb_tensor *const *u, nb_tensor *const *like)
     return all;
 }
 
+/* Where a rule runs: the vmaps, the nodes it is given, what it closed over. */
+typedef struct place {
+    const nb_call *c;
+    int nlanes;
+    nb_closed closed;
+} place;
+
+static bool was_open(const custom *u, int id)
+{
+    for (int l = 0; l < u->nlanes; l++)
+        if (u->lane[l].lane.id == id) return true;
+    return false;
+}
+
+/* The lane of x that vmap k was: itself; or, if x has other lanes by now, the
+ * next of those, of which *next have been taken. */
+static nb_lane lane_now(const custom *u, int k, const nb_tensor *x, int *next)
+{
+    nb_lane found = u->lane[k].lane;
+    int n = 0;
+    for (int l = 0; l < x->nlanes; l++)
+        if (nb_tensor_lane(x)[l].id == found.id) return nb_tensor_lane(x)[l];
+    for (int l = 0; l < x->nlanes; l++)
+        if (!was_open(u, nb_tensor_lane(x)[l].id) && n++ == *next) {
+            ++*next;
+            return nb_tensor_lane(x)[l];
+        }
+    return found;
+}
+
+static bool enter(place *p, const nb_call *c)
+{
+    const custom *u = custom_of(c);
+    int next = 0;
+    bool ok = true;
+    *p = (place){.c = c};
+    for (int k = 0; ok && u->nx && k < u->nlanes; k++) {
+        nb_lane lane = lane_now(u, k, c->in[u->ny], &next);
+        ok = nb_lane_open_again(lane, u->lane[k].name);
+        p->nlanes += ok;
+    }
+    nb_closed_open(&p->closed, u->nclosed, u->was, c->in + u->ny + u->nx);
+    return ok;
+}
+
+/* What the rule gave, in terms of what it was given: n tensors. */
+static bool leave(place *p, bool ok, int n, nb_tensor *const *given, int ny,
+                  nb_tensor **y)
+{
+    const nb_call *c = p->c;
+    nb_list all = {0};
+    nb_swap swap = {p->closed.n, p->closed.was, p->closed.now, 0, NULL};
+    nb_closed_close(&p->closed);
+    for (int k = 0; k < p->nlanes; k++)
+        nb_lane_close();
+    for (int i = 0; ok && i < c->nin + n; i++)
+        ok = nb_list_add(&all, i < c->nin ? c->in[i] : given[i - c->nin]);
+    swap.ngiven = all.n;
+    swap.given = all.at;
+    ok = ok && nb_closed_swap(&swap, ny, y);
+    nb_list_free(&all);
+    return ok;
+}
+
+/* Whether the arguments move: other inputs do not count. */
+static bool any_moves(const nb_call *c, nb_tensor *const *u)
+{
+    const custom *r = custom_of(c);
+    bool any = false;
+    for (int i = r->ny; i < r->ny + r->nx; i++)
+        any = any || u[i];
+    return any;
+}
+
+static bool any_wanted(const nb_call *c)
+{
+    const custom *r = custom_of(c);
+    bool any = false;
+    for (int i = r->ny; i < r->ny + r->nx; i++)
+        any = any || c->in[i]->trace;
+    return any;
+}
+
 static bool push(const nb_call *c, nb_tensor *const *u, nb_tensor **uy)
 {
     const custom *r = custom_of(c);
     nb_tensor *const *x = c->in + r->ny;
+    if (!any_moves(c, u)) return true;
     nb_tensor **all = filled(r->nx, u + r->ny, x);
-    bool ok = all;
+    if (!all) return false;
+    place p;
+    bool ok = enter(&p, c);
     if (ok && r->kind == BY_JVP) ok = forward(r, x, all, uy);
     if (ok && r->kind == BY_VJP)
         ok = transposed(r, backward, x, r->ny, c->in, r->nx, all, uy);
+    ok = leave(&p, ok, r->nx, all, r->ny, uy);
     nb_free(all);
     return ok;
 }
@@ -162,21 +265,32 @@ static bool pull(const nb_call *c, nb_tensor *const *ct, nb_tensor **cx)
 {
     const custom *r = custom_of(c);
     nb_tensor *const *x = c->in + r->ny;
+    if (!any_wanted(c)) return true;
     nb_tensor **all = filled(r->ny, ct, c->in);
-    bool ok = all;
+    if (!all) return false;
+    place p;
+    bool ok = enter(&p, c);
     if (ok && r->kind == BY_VJP) ok = backward(r, x, all, cx + r->ny);
     if (ok && r->kind == BY_JVP)
         ok = transposed(r, forward, x, r->nx, x, r->ny, all, cx + r->ny);
+    ok = leave(&p, ok, r->ny, all, r->nx, cx + r->ny);
     nb_free(all);
     return ok;
 }
 
+/* Takes the list. */
 static nb_op *custom_new(custom_kind kind, int nx, int ny, nb_func *first,
-                         nb_func *second)
+                         nb_func *second, nb_list *was)
 {
     static const char *const names[] = {"custom_vjp", "custom_jvp"};
-    custom *u = nb_alloc_zero(sizeof *u);
+    int n;
+    const nb_lane *lane = nb_lanes_open(&n);
+    custom *u = nb_alloc_zero(sizeof *u + (size_t)n * sizeof u->lane[0]);
     if (!u) return NULL;
+    u->nlanes = n;
+    for (int l = 0; l < n; l++)
+        u->lane[l] =
+            (vmap){lane[l], {nb_lane_names(l)[0], nb_lane_names(l)[1]}};
     u->op.name = names[kind];
     u->op.kind = NB_RULE;
     u->op.nout = ny;
@@ -192,6 +306,11 @@ static nb_op *custom_new(custom_kind kind, int nx, int ny, nb_func *first,
     u->ny = ny;
     u->first = nb_func_keep(first);
     u->second = nb_func_keep(second);
+    u->nclosed = was->n;
+    u->was = was->at;
+    *was = (nb_list){0};
+    for (int i = 0; i < u->nclosed; i++)
+        nb_keep(u->was[i]);
     return &u->op;
 }
 
@@ -212,24 +331,38 @@ static nb_tensor *in_lanes(nb_tensor *x)
     return x;
 }
 
+/* The call as a node: results, arguments, what rules may close over. */
+static bool record(const rules *r, int nx, nb_tensor *const *x, int ny,
+                   nb_tensor *const *y0, nb_results *results)
+{
+    nb_list in = {0}, was = {0}, now = {0};
+    bool ok = nb_closed_list(&was, &now);
+    for (int k = 0; ok && k < ny; k++)
+        ok = nb_list_add(&in, y0[k]);
+    for (int i = 0; ok && i < nx; i++)
+        ok = nb_list_add(&in, in_lanes(x[i]));
+    for (int i = 0; ok && i < now.n; i++)
+        ok = nb_list_add(&in, now.at[i]);
+    nb_op *op =
+        ok ? custom_new(r->kind, nx, ny, r->first, r->second, &was) : NULL;
+    ok = op && nb_record_many(op, in.n, in.at, 0, NULL, results);
+    nb_op_leave(op);
+    nb_list_free(&in), nb_list_free(&was), nb_list_free(&now);
+    return ok;
+}
+
 static bool run(const rules *r, int nx, nb_tensor *const *x, int *ny,
                 nb_tensor **y)
 {
-    nb_tensor **plain = nb_array(nx), **in = NULL;
+    nb_tensor **plain = nb_array(nx);
     nb_results results = {.room = *ny, .out = y};
     bool ok = plain;
     for (int i = 0; ok && i < nx; i++)
         ok = (plain[i] = nb_detach(in_lanes(x[i])));
     nb_tensor **y0 = ok ? nb_array(*ny) : NULL;
-    ok = y0 && nb_run(r->f, nx, plain, ny, y0) && (in = nb_array(*ny + nx));
-    for (int k = 0; ok && k < *ny; k++)
-        in[k] = y0[k];
-    for (int i = 0; ok && i < nx; i++)
-        ok = (in[*ny + i] = in_lanes(x[i]));
-    nb_op *op = ok ? custom_new(r->kind, nx, *ny, r->first, r->second) : NULL;
-    ok = op && nb_record_many(op, *ny + nx, in, 0, NULL, &results);
-    nb_op_leave(op);
-    nb_free(plain), nb_free(in), nb_free(y0);
+    ok = y0 && nb_run(r->f, nx, plain, ny, y0) &&
+         record(r, nx, x, *ny, y0, &results);
+    nb_free(plain), nb_free(y0);
     return ok;
 }
 

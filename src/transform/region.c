@@ -5,6 +5,7 @@
 #include "core/debug.h"
 #include "core/lanes.h"
 #include "ops/ops.h"
+#include "transform/closed.h"
 #include "transform/derive.h"
 
 #include <string.h>
@@ -144,15 +145,19 @@ static bool add_witness(search *s, int ny, nb_tensor *const *y)
 /* f(x) with results that are no bare numbers, the first nc in the dtype of the
  * carries that they become; *since is the serial of the first node that it
  * could have made.  They come after the effects of f; of an f without results
- * the last effect is in y[0], though *ny is 0. */
-static bool call(nb_func *f, int nc, const nb_list *x, int *ny, nb_tensor **y,
-                 uint64_t *since)
+ * the last effect is in y[0], though *ny is 0.  Once: the program has no
+ * derivatives but those taken inside f. */
+static bool call(nb_func *f, bool once, int nc, const nb_list *x, int *ny,
+                 nb_tensor **y, uint64_t *since)
 {
     nb_shape none = {0};
     nb_tensor *first = nb_stand_in(NB_BOOL, &none);
     nb_effects effects;
+    nb_closed closed;
     nb_effects_open(&effects);
+    nb_closed_open(&closed, once ? 0 : x->n, x->at, x->at);
     bool ok = first && nb_run(f, x->n, x->at, ny, y);
+    nb_closed_close(&closed);
     *since = first ? first->serial : 0;
     for (int k = 0; ok && k < *ny; k++)
         ok = (y[k] = nb_strong(y[k], k < nc ? x->at[k] : NULL)) &&
@@ -191,8 +196,9 @@ bool nb_region_record_saving(nb_region *r, nb_func *f, nb_list *x,
     nb_tensor **y = nb_array(NB_MAX_RESULTS);
     uint64_t since;
     *ny = NB_MAX_RESULTS;
+    bool once = r->once;
     *r = (nb_region){0};
-    bool ok = y && call(f, 0, x, ny, y, &since);
+    bool ok = y && call(f, once, 0, x, ny, y, &since);
     bool effect = ok && !*ny && y[0] && !saving;
     ok = ok && finish(r, x, *ny + effect, y, since, saving);
     if (ok && effect) r->graph->ny = 0; /* a line that nobody needs */
@@ -233,7 +239,7 @@ static bool try_loop(nb_region *r, const char *who, nb_func *f, int nc,
     *again = false;
     for (int k = 0; ok && k < nc; k++)
         ok = (x->at[k] = nb_stand_in((nb_dtype)x->at[k]->dtype, &shape[k]));
-    ok = ok && call(f, nc, x, &ny, y, &since);
+    ok = ok && call(f, false, nc, x, &ny, y, &since);
     if (ok && ny < nc)
         ok = nb_fail(NB_EVALUE, "%s %d does not come back: %d results for %d",
                      who, ny, ny, nc);

@@ -25,6 +25,7 @@ typedef struct nb_region {
     nb_graph *graph;
     int ncaptured;
     nb_tensor **captured; /* kept */
+    bool once; /* before it is recorded: its derivatives are not asked for */
 } nb_region;
 void nb_region_free(nb_region *r);
 

@@ -129,7 +129,27 @@ int nb_lane_begin(int64_t size, const char *name)
 {
     if (size < 0)
         return nb_fail(NB_EVALUE, "vmap: %lld lanes", (long long)size), 0;
-    return nb_lane_open(nb_extent_of(size), name);
+    const char *kept = name ? nb_intern(name, strlen(name)) : NULL;
+    return name && !kept ? 0 : nb_lane_open(nb_extent_of(size), kept);
+}
+
+bool nb_lane_also(const char *name)
+{
+    int n;
+    nb_lanes_open(&n);
+    if (!n) return nb_fail(NB_EVALUE, "no vmap is open");
+    return (nb_lane_names(n - 1)[1] = nb_intern(name, strlen(name)));
+}
+
+bool nb_lane_at(int k, nb_open_lane *out)
+{
+    int n;
+    const nb_lane *all = nb_lanes_open(&n);
+    if (k < 0 || k >= n) return false;
+    *out = (nb_open_lane){.id = all[k].id,
+                          .size = nb_extent_get(all[k].size),
+                          .name = {nb_lane_names(k)[0], nb_lane_names(k)[1]}};
+    return true;
 }
 
 void nb_lane_end(void)

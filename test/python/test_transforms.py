@@ -744,6 +744,123 @@ def test_nothing_is_left_behind():
     assert seen[1] == seen[2] == seen[3]
 
 
+# Rules that know where their function was called.
+
+
+def summed(x):
+    return nb.all_reduce(x, reduce_axes="i")
+
+
+def talking(kind):
+    """sin(x_i) sum_j x_j^2, with a rule of its own that sums over lanes."""
+
+    def f(x):
+        return nb.sin(x) * summed(x * x)
+
+    def pull(x, ct):
+        own = ct * nb.cos(x) * summed(x * x)
+        return (own + 2 * x * summed(ct * nb.sin(x)),)
+
+    def push(x, u):
+        (x,), (u,) = x, u
+        own = u * nb.cos(x) * summed(x * x)
+        return f(x), own + 2 * nb.sin(x) * summed(x * u)
+
+    if kind == "plain":
+        return f
+    own = nb.custom_vjp(f) if kind == "vjp" else nb.custom_jvp(f)
+    if kind == "vjp":
+        own.defvjp(lambda x: (f(x), x), pull)
+    else:
+        own.defjvp(push)
+    return own
+
+
+@pytest.mark.parametrize("kind", ["vjp", "jvp"])
+@pytest.mark.parametrize("name", ["axis_name", "spmd_axis_name"])
+def test_a_rule_finds_the_lanes_of_its_call(kind, name):
+    def loss(kind):
+        each = nb.vmap(talking(kind), **{name: "i"})
+        return lambda x: nb.sin(each(x)).sum()
+
+    x = nb.constant([0.3, -0.7, 1.1])
+    for make in (
+        nb.grad,
+        nb.jacfwd,
+        lambda f: nb.grad(lambda x: nb.grad(f)(x)[0]),
+        lambda f: nb.compile(nb.grad(f)),
+        lambda f: lambda x: nb.vmap(nb.grad(f))(nb.stack([x, 2 * x])),
+    ):
+        got, want = make(loss(kind))(x), make(loss("plain"))(x)
+        nb.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="no open vmap"):
+        nb.all_reduce(x, reduce_axes="i")
+
+
+def closing(kind, w):
+    """y w, where what flows to w is ignored."""
+    if kind == "plain":
+        return lambda y: y * nb.stop_gradient(w)
+    if kind == "vjp":
+        own = nb.custom_vjp(lambda y: y * w)
+        own.defvjp(lambda y: (y * w, None), lambda res, ct: (ct * w,))
+    else:
+        own = nb.custom_jvp(lambda y: y * w)
+        own.defjvp(lambda x, u: (x[0] * w, u[0] * w))
+    return own
+
+
+def loops(kind):
+    def step(c, x):
+        return closing(kind, nb.cos(c) * 2)(x) + 0.5 * c
+
+    def scanned(c, x):
+        return nb.scan(lambda c, t: (step(c, t * x), c), c, nb.arange(1.0, 5))
+
+    def inner(c, x):
+        return nb.scan(
+            lambda d, t: (step(c, d) + closing(kind, nb.sin(c))(t * x), d),
+            c * x,
+            nb.arange(3.0),
+        )
+
+    return {
+        "scan": lambda c, x: scanned(c, x)[0] + scanned(c, x)[1].sum(),
+        "scan in scan": lambda c, x: nb.scan(
+            lambda c, t: (inner(c, x)[0], None), c, None, length=2
+        )[0],
+        "cond": lambda c, x: nb.cond(c > 0, step, lambda c, x: c, c, x),
+        "while": lambda c, x: nb.while_loop(
+            lambda s: s[1] < 3,
+            lambda s: (step(s[0], x * s[0]), s[1] + 1),
+            (c, nb.constant(0)),
+        )[0],
+        "checkpoint": nb.checkpoint(step),
+    }
+
+
+@pytest.mark.parametrize("kind", ["vjp", "jvp"])
+@pytest.mark.parametrize("name", loops("plain"))
+def test_a_rule_may_close_over_what_a_loop_computes(kind, name):
+    c, x = nb.constant(0.3), nb.constant(0.8)
+    own, plain = loops(kind)[name], loops("plain")[name]
+    for make in (
+        lambda f: f,
+        lambda f: nb.grad(f, argnums=(0, 1)),
+        lambda f: lambda c, x: nb.jvp(f, (c, x), (x, c)),
+        lambda f: nb.compile(nb.grad(f)),
+        lambda f: lambda c, x: nb.vmap(nb.grad(f), (0, None))(
+            nb.stack([c, x]), x
+        ),
+    ):
+        for got, want in zip(
+            nb.tree_leaves(make(own)(c, x)),
+            nb.tree_leaves(make(plain)(c, x)),
+            strict=True,
+        ):
+            nb.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
 # Exceptions and threads.
 
 
