@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { MAX_LINES = 64, FEW_UNITS = 64, MANY_POINTS = 1 << 14 };
+enum { FEW_UNITS = 64, MANY_POINTS = 1 << 14 };
 
 bool nb_uses_of(nb_fusion *f)
 {
@@ -40,6 +40,13 @@ bool nb_uses_of(nb_fusion *f)
     }
     nb_free(at);
     return ok;
+}
+
+bool nb_line_is_stored(const nb_fusion *f, int k)
+{
+    for (int u = f->first[k]; u < f->first[k + 1]; u++)
+        if (f->plan->group[f->use[u].line] != f->plan->group[k]) return true;
+    return f->handed_out[k];
 }
 
 /* The last line that can lead into nest g, from lines after k: no nest lies on
@@ -237,7 +244,7 @@ static bool joins(nb_fusion *f, int k, int g, bool *done)
     int axis[NB_MAX_DIMS];
     int8_t to[NB_MAX_AXES];
     nb_fused n = f->nest[g];
-    if (n.lines >= MAX_LINES || !seen_as(f, k, g, axis) ||
+    if (n.lines >= NB_MAX_NEST_LINES || !seen_as(f, k, g, axis) ||
         !fits(f, k, axis, is_walked_again(f, k, g), &n, to))
         return true;
     if (leads_into(f, k, g)) return true;

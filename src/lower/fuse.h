@@ -5,6 +5,8 @@
 #include "core/axes.h"
 #include "lower/plan.h"
 
+enum { NB_MAX_NEST_LINES = 64 };
+
 typedef struct nb_use {
     int line, operand;
 } nb_use;
@@ -45,6 +47,9 @@ void nb_operand_axes(const nb_fusion *f, int c, int i, int *axis);
 
 /* Whether a call sums, or the like, over more than one element. */
 bool nb_axes_reduce(const nb_axes *a);
+
+/* Whether line k, which loops, is needed outside the nest that computes it. */
+bool nb_line_is_stored(const nb_fusion *f, int k);
 
 /* An order in which nests and calls can run: a line of each. */
 bool nb_plan_schedule(nb_fusion *f, int *order, int *n);

@@ -10,9 +10,10 @@
 void nb_plan_free(nb_plan *p)
 {
     if (!p) return;
-    for (int k = 0; p->node && k < p->graph->n; k++)
+    int lines = p->graph ? p->graph->n : 0;
+    for (int k = 0; p->node && k < lines; k++)
         nb_drop(p->node[k]);
-    for (int k = 0; p->parts && k < p->graph->n; k++)
+    for (int k = 0; p->parts && k < lines; k++)
         nb_free(p->parts[k]);
     for (int s = 0; s < p->nsteps; s++) {
         nb_nest_free(p->step[s].nest);
@@ -56,6 +57,14 @@ nb_plan *nb_plan_new(nb_graph *g)
 nb_plan *nb_plan_new_any_size(nb_graph *g)
 {
     return plan_new(g, true);
+}
+
+nb_plan *nb_plan_draft(const nb_graph *g)
+{
+    nb_plan *p = nb_alloc_zero(sizeof *p);
+    if (p && (p->graph = nb_graph_copy(g)) && nb_plan_nodes(p)) return p;
+    nb_plan_free(p);
+    return NULL;
 }
 
 static bool reduces(const nb_call *c)
@@ -141,7 +150,7 @@ static bool place_line(nb_plan *p, int k)
     return true;
 }
 
-static bool make_nodes(nb_plan *p)
+bool nb_plan_stand_ins(nb_plan *p)
 {
     p->node = nb_alloc_zero((size_t)(p->graph->n + 1) * sizeof *p->node);
     if (!p->node || nb_scope_open() != NB_OK) return false;
@@ -157,80 +166,47 @@ bool nb_plan_nodes(nb_plan *p)
     size_t n = (size_t)p->graph->n + 1;
     p->place = nb_alloc_zero(n * sizeof *p->place);
     p->parts = nb_alloc_zero(n * sizeof *p->parts);
-    bool ok = p->place && p->parts && make_nodes(p);
+    bool ok = p->place && p->parts && nb_plan_stand_ins(p);
     for (int k = 0; ok && k < p->graph->n; k++)
         ok = place_line(p, k);
     return ok;
 }
 
-/* Copies */
-
-static void *copied(const void *from, size_t bytes)
-{
-    void *to = nb_alloc(bytes + 1);
-    if (to && bytes) memcpy(to, from, bytes);
-    return to;
-}
-
-static bool copy_step(nb_step *to, const nb_step *from)
-{
-    *to = (nb_step){.line = from->line};
-    to->buffer =
-        copied(from->buffer, (size_t)from->nbuffers * sizeof *to->buffer);
-    if (!to->buffer) return false;
-    to->nbuffers = from->nbuffers;
-    return !from->nest || (to->nest = nb_nest_copy(from->nest));
-}
-
-static bool copy_parts(nb_plan *to, const nb_plan *p)
-{
-    to->parts = nb_alloc_zero((size_t)(p->graph->n + 1) * sizeof *to->parts);
-    if (!to->parts) return false;
-    for (int k = 0; k < p->graph->n; k++) {
-        if (!p->parts[k]) continue;
-        size_t n = (size_t)p->graph->line[k].op->nout + 1;
-        to->parts[k] = copied(p->parts[k], n * sizeof *p->parts[k]);
-        if (!to->parts[k]) return false;
-    }
-    return true;
-}
-
-nb_plan *nb_plan_copy(const nb_plan *p)
-{
-    nb_plan *to = nb_alloc_zero(sizeof *to);
-    if (!to) return NULL;
-    size_t n = (size_t)p->graph->n;
-    to->no_code = p->no_code;
-    to->any_size = p->any_size;
-    to->graph = nb_graph_copy_whole(p->graph);
-    if (!to->graph) return nb_free(to), NULL;
-    to->place = copied(p->place, n * sizeof *p->place);
-    to->group = copied(p->group, n * sizeof *p->group);
-    to->extra = copied(p->extra, (size_t)p->nextra * sizeof *p->extra);
-    to->step = nb_alloc_zero((size_t)(p->nsteps + 1) * sizeof *to->step);
-    bool ok = to->place && to->group && to->extra && to->step;
-    to->nextra = ok ? p->nextra : 0;
-    ok = ok && copy_parts(to, p);
-    for (int s = 0; ok && s < p->nsteps; s++)
-        ok = copy_step(&to->step[to->nsteps++], &p->step[s]);
-    if (ok) return to;
-    nb_plan_free(to);
-    return NULL;
-}
-
-bool nb_plan_finish(nb_plan *p)
-{
-    return make_nodes(p) && nb_plan_memory(p);
-}
-
-static void print_block(const nb_plan *p, int k, nb_text *t)
+static void print_block(const nb_plan *p, int k, const nb_life *l, nb_text *t)
 {
     static const char *const home[] = {"none", "given", "arena", "result"};
     nb_text_add(t, "  block %d: %lld bytes, %s", k, (long long)p->bytes[k],
                 home[p->home[k]]);
     if (p->home[k] == NB_HOME_ARENA)
         nb_text_add(t, " at %lld", (long long)p->at[k]);
+    nb_text_add(t, ", steps %d to %d", l[k].first, l[k].last);
+    if (k < p->graph->n)
+        nb_text_add(t, ", %s %s%s", p->graph->line[k].op->name,
+                    nb_dtype_brief(p->graph->line[k].dtype),
+                    nb_shape_text(&p->graph->line[k].shape));
     nb_text_add(t, "\n");
+}
+
+/* Blocks, then those of the arena that are alive when most of it is in use. */
+static bool print_blocks(const nb_plan *p, nb_text *t)
+{
+    int n = nb_plan_blocks(p);
+    nb_life *l = nb_alloc((size_t)(n + 1) * sizeof *l);
+    int64_t bytes;
+    if (!l) return false;
+    nb_plan_lives(p, l);
+    for (int k = 0; k < n; k++)
+        if (p->home[k] > NB_HOME_GIVEN) print_block(p, k, l, t);
+    nb_text_add(t, "arena: %lld bytes\n", (long long)p->arena);
+    int step = nb_plan_fullest(p, l, &bytes);
+    if (step >= 0)
+        nb_text_add(t, "alive at step %d: %lld bytes\n", step,
+                    (long long)bytes);
+    for (int k = 0; k < n; k++)
+        if (step >= 0 && nb_plan_is_alive(p, l, k, step))
+            print_block(p, k, l, t);
+    nb_free(l);
+    return true;
 }
 
 char *nb_plan_text(const nb_plan *p)
@@ -248,10 +224,8 @@ char *nb_plan_text(const nb_plan *p)
             nb_text_add(&t, "b%d=%d ", b, step->buffer[b]);
         nb_nest_print(step->nest, &t);
     }
-    for (int k = 0; p->home && k < p->graph->n + p->nextra; k++)
-        if (p->home[k] > NB_HOME_GIVEN) print_block(p, k, &t);
-    nb_text_add(&t, "arena: %lld bytes\n", (long long)p->arena);
-    char *text = t.failed ? NULL : nb_copy_text(nb_text_get(&t));
+    bool ok = !p->home || print_blocks(p, &t);
+    char *text = !ok || t.failed ? NULL : nb_copy_text(nb_text_get(&t));
     nb_text_free(&t);
     return text;
 }

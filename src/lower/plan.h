@@ -57,6 +57,11 @@ typedef struct nb_life {
 int nb_plan_blocks(const nb_plan *p);
 void nb_plan_lives(const nb_plan *p, nb_life *l);
 
+/* Whether a block of the arena is alive at a step; the step, -1 if there is
+ * none, at which most bytes are, one block in another's place counted twice. */
+bool nb_plan_is_alive(const nb_plan *p, const nb_life *l, int k, int step);
+int nb_plan_fullest(const nb_plan *p, const nb_life *l, int64_t *bytes);
+
 /* Takes the graph.  A plan for any size has the same form at all sizes. */
 nb_plan *nb_plan_new(nb_graph *g);
 nb_plan *nb_plan_new_any_size(nb_graph *g);
@@ -67,13 +72,18 @@ nb_plan *nb_plan_copy(const nb_plan *p);
 bool nb_plan_finish(nb_plan *p);
 void nb_plan_free(nb_plan *p);
 
+/* The start of one, of a copy of the graph: its lines, no steps. */
+nb_plan *nb_plan_draft(const nb_graph *g);
+
 /* The steps, their nests, the blocks: for people. */
 char *nb_plan_text(const nb_plan *p);
 
 /* The passes, in order; each leaves its part of the plan. */
 bool nb_plan_nodes(nb_plan *p);  /* stand-ins, lines that only look */
+bool nb_plan_stand_ins(nb_plan *p);
 bool nb_plan_fuse(nb_plan *p);   /* nests, steps */
 bool nb_plan_memory(nb_plan *p); /* blocks */
+bool nb_plan_arena(nb_plan *p, const nb_life *l); /* their places in it */
 
 /* Lines whose work is a loop over points, by a scalar body. */
 bool nb_line_loops(const nb_plan *p, int k);

@@ -58,30 +58,47 @@ static bool make_room(nb_rewrite *r)
     return true;
 }
 
-int nb_rewrite_number(nb_rewrite *r, nb_dtype dtype, int64_t bits)
+int nb_rewrite_insert(nb_rewrite *r, nb_line l)
 {
     nb_line *line;
-    if (!make_room(r)) return -1;
+    if (!make_room(r)) {
+        nb_free(l.in), nb_free(l.attr);
+        return -1;
+    }
     line = nb_rewrite_line(r);
     line[1] = line[0];
-    line[0] = (nb_line){.kind = NB_LINE_NUMBER, .dtype = dtype, .number = bits};
+    line[0] = l;
+    nb_op_use(l.op);
+    nb_keep(l.captured);
     return r->at++;
+}
+
+int nb_rewrite_number(nb_rewrite *r, nb_dtype dtype, int64_t bits)
+{
+    return nb_rewrite_insert(
+        r, (nb_line){.kind = NB_LINE_NUMBER, .dtype = dtype, .number = bits});
+}
+
+bool nb_line_copy(const nb_line *from, nb_line *to)
+{
+    size_t in = (size_t)from->nin * sizeof *from->in;
+    size_t attr = (size_t)from->nattr * sizeof *from->attr;
+    *to = *from;
+    to->in = in ? nb_alloc(in) : NULL;
+    to->attr = attr ? nb_alloc(attr) : NULL;
+    if ((in && !to->in) || (attr && !to->attr)) {
+        nb_free(to->in), nb_free(to->attr);
+        return false;
+    }
+    if (in) memcpy(to->in, from->in, in);
+    if (attr) memcpy(to->attr, from->attr, attr);
+    return true;
 }
 
 static bool copy_line(nb_graph *to, const nb_line *from)
 {
-    nb_line l = *from;
-    size_t in = (size_t)l.nin * sizeof *l.in;
-    size_t attr = (size_t)l.nattr * sizeof *l.attr;
-    l.in = l.nin ? nb_alloc(in) : NULL;
-    l.attr = l.nattr ? nb_alloc(attr) : NULL;
-    if ((l.nin && !l.in) || (l.nattr && !l.attr)) {
-        nb_free(l.in), nb_free(l.attr);
-        return false;
-    }
-    if (l.in) memcpy(l.in, from->in, in);
-    if (l.attr) memcpy(l.attr, from->attr, attr);
-    if (!nb_graph_add(to, l)) return false;
+    nb_line l;
+    if (!nb_line_copy(from, &l) || !nb_graph_add(to, l)) return false;
     nb_keep(l.captured);
     return true;
 }

@@ -24,13 +24,18 @@ typedef struct nb_rewrite {
 typedef bool nb_visit(nb_rewrite *r, void *ctx);
 bool nb_graph_rewrite(nb_graph *g, nb_visit *visit, void *ctx);
 
-/* A number before the line looked at, which moves: its line, or -1. */
+/* A line before the one looked at, which moves: its number, or -1.  Its lists
+ * become the graph's, also where it fails. */
+int nb_rewrite_insert(nb_rewrite *r, nb_line l);
 int nb_rewrite_number(nb_rewrite *r, nb_dtype dtype, int64_t bits);
 
 static inline nb_line *nb_rewrite_line(const nb_rewrite *r)
 {
     return &r->graph->line[r->at];
 }
+
+/* A line with lists of its own, for a graph to take. */
+bool nb_line_copy(const nb_line *from, nb_line *to);
 
 /* The graph again; or the programs inside its ops too. */
 nb_graph *nb_graph_copy(const nb_graph *g);

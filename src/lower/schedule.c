@@ -68,13 +68,10 @@ static int reads(schedule *s, int k)
     return n;
 }
 
+/* Calls have no nest to keep their results in. */
 static bool is_stored(const nb_fusion *f, int k)
 {
-    int g = f->plan->group[k];
-    bool so = g < 0 || f->handed_out[k];
-    for (int u = f->first[k]; !so && u < f->first[k + 1]; u++)
-        so = f->plan->group[f->use[u].line] != g;
-    return so;
+    return f->plan->group[k] < 0 || nb_line_is_stored(f, k);
 }
 
 /* Bytes that are free after the unit of line k and were not before. */

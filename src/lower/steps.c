@@ -165,15 +165,6 @@ static int body(maker *m, int k)
     return copies ? v[0] : v[result.id];
 }
 
-/* Whether line k of the group is needed outside it. */
-static bool is_needed(const maker *m, int k)
-{
-    const nb_fusion *f = m->f;
-    for (int u = f->first[k]; u < f->first[k + 1]; u++)
-        if (f->plan->group[f->use[u].line] != m->group) return true;
-    return f->handed_out[k];
-}
-
 static bool add_line(maker *m, int k)
 {
     const nb_fusion *f = m->f;
@@ -199,7 +190,7 @@ static bool add_line(maker *m, int k)
         x = converted(m, x, wide(d));
     if (x < 0) return false;
     m->value[k] = x;
-    if (!is_needed(m, k)) return true;
+    if (!nb_line_is_stored(f, k)) return true;
     nb_nest_value s = {.kind = NB_NEST_STORE, .arg = {x, x, x}};
     nb_operand_axes(f, k, f->axes[k]->nin, axis);
     return access_to(m, k, axis, &s) && add(m, s) >= 0;
