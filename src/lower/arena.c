@@ -3,15 +3,15 @@
  * A span is a stretch of it from the step that writes the first of its blocks
  * to the last that reads the last of them: a nest may write a block over one
  * that it reads for the last time.  Spans take the lowest gap that is free as
- * long as they need it: first in the order of time; if that leaves more than a
- * few gaps when the arena is fullest, the largest first, whose order is better
- * for programs in which large blocks come late. */
+ * long as they need it, in the order of time.  If that leaves more than a few
+ * gaps when the arena is fullest, the largest go first, which is better where
+ * large blocks come late; how large those are is tried out. */
 #include "lower/passes.h"
 #include "lower/plan.h"
 
 #include <stdlib.h>
 
-enum { ALIGN = 64, MANY_SPANS = 8192 };
+enum { ALIGN = 64, MANY_SPANS = 4096 };
 
 typedef struct span {
     int first, last; /* steps */
@@ -137,37 +137,38 @@ static void place_by_time(arena *a)
     }
 }
 
-static int by_size(const void *p, const void *q)
+/* Large spans by size, then the others by time. */
+typedef struct rank {
+    int64_t size;
+    int span;
+} rank;
+
+static int before(const void *p, const void *q)
 {
-    const span *x = *(span *const *)p, *y = *(span *const *)q;
-    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
-    return x < y ? -1 : x > y;
+    const rank *x = p, *y = q;
+    if (x->size != y->size) return x->size < y->size ? 1 : -1;
+    return x->span - y->span;
 }
 
-/* Where that is better, the largest spans first. */
-static bool place_by_size(arena *a)
+/* Places all with those of so many bytes and more first; where that is not
+ * better than what was, that stays. */
+static void place_by_size(arena *a, int64_t large, rank *order, int64_t *was)
 {
-    size_t n = (size_t)a->n + 1;
-    span **order = nb_alloc(n * sizeof *order);
-    int64_t *was = nb_alloc(n * sizeof *was), before = a->bytes;
-    bool ok = order && was;
-    for (int x = 0; ok && x < a->n; x++) {
-        order[x] = &a->span[x];
+    int64_t bytes = a->bytes;
+    for (int x = 0; x < a->n; x++) {
+        int64_t size = a->span[x].bytes;
+        order[x] = (rank){size < large ? 0 : size, x};
         was[x] = a->span[x].at;
     }
-    if (ok) {
-        qsort(order, (size_t)a->n, sizeof *order, by_size);
-        a->nalive = 0;
-        a->bytes = 0;
-        for (int x = 0; x < a->n; x++)
-            insert(a, (int)(order[x] - a->span));
-    }
-    for (int x = 0; ok && a->bytes >= before && x < a->n; x++)
+    qsort(order, (size_t)a->n, sizeof *order, before);
+    a->nalive = 0;
+    a->bytes = 0;
+    for (int x = 0; x < a->n; x++)
+        insert(a, order[x].span);
+    if (a->bytes < bytes) return;
+    a->bytes = bytes;
+    for (int x = 0; x < a->n; x++)
         a->span[x].at = was[x];
-    if (a->bytes > before) a->bytes = before;
-    nb_free(order);
-    nb_free(was);
-    return ok;
 }
 
 /* Bytes of the spans that are alive at one step, at most. */
@@ -191,10 +192,19 @@ static bool most_alive(const arena *a, int64_t *most)
 static bool place(arena *a)
 {
     int64_t most;
+    size_t n = (size_t)a->n + 1;
     place_by_time(a);
     if (!most_alive(a, &most)) return false;
-    if (a->bytes <= most + most / 64 || a->n > MANY_SPANS) return true;
-    return place_by_size(a);
+    int64_t enough = most + most / 64;
+    if (a->bytes <= enough || a->n > MANY_SPANS) return true;
+    rank *order = nb_alloc(n * sizeof *order);
+    int64_t *was = nb_alloc(n * sizeof *was);
+    bool ok = order && was;
+    for (int part = 4; ok && part <= 4096 && a->bytes > enough; part *= 4)
+        place_by_size(a, most / part, order, was);
+    nb_free(order);
+    nb_free(was);
+    return ok;
 }
 
 bool nb_plan_arena(nb_plan *p, const nb_life *l)

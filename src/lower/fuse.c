@@ -238,13 +238,23 @@ static bool is_walked_again(const nb_fusion *f, int k, int g)
     return false;
 }
 
+/* A number that other nests wait for too: they need not wait for this one. */
+static bool is_shared_number(const nb_fusion *f, int k, int g)
+{
+    if (!f->number[k] || f->nest[g].outer + f->nest[g].inner == 0) return false;
+    for (int u = f->first[k]; u < f->first[k + 1]; u++)
+        if (f->plan->group[f->use[u].line] != g) return true;
+    return false;
+}
+
 /* Tries to put line k into nest g. */
 static bool joins(nb_fusion *f, int k, int g, bool *done)
 {
     int axis[NB_MAX_DIMS];
     int8_t to[NB_MAX_AXES];
     nb_fused n = f->nest[g];
-    if (n.lines >= NB_MAX_NEST_LINES || !seen_as(f, k, g, axis) ||
+    if (n.lines >= NB_MAX_NEST_LINES || is_shared_number(f, k, g) ||
+        !seen_as(f, k, g, axis) ||
         !fits(f, k, axis, is_walked_again(f, k, g), &n, to))
         return true;
     if (leads_into(f, k, g)) return true;
@@ -299,6 +309,18 @@ static bool take(nb_fusion *f, int k)
     return done || begins(f, k);
 }
 
+/* Whether line k is one element, made of such. */
+static bool is_number(const nb_fusion *f, int k)
+{
+    const nb_line *l = &f->plan->graph->line[k];
+    nb_shape s = nb_tensor_shape(f->plan->node[k]);
+    int64_t n;
+    if (!nb_shape_count(&s, &n) || n != 1) return false;
+    for (int i = 0; i < l->nin; i++)
+        if (!f->number[l->in[i]]) return false;
+    return true;
+}
+
 bool nb_fusion_init(nb_fusion *f, nb_plan *p)
 {
     size_t n = (size_t)p->graph->n + 1;
@@ -311,15 +333,17 @@ bool nb_fusion_init(nb_fusion *f, nb_plan *p)
     f->stack = nb_alloc(n * sizeof *f->stack);
     f->seen_through = nb_alloc_zero(n);
     f->handed_out = nb_alloc_zero(n);
+    f->number = nb_alloc_zero(n);
     f->alone = !nb_pass_is_on("fuse");
     p->group = nb_alloc(n * sizeof *p->group);
     if (!f->axes || !f->to || !f->next || !f->visited || !f->stack ||
-        !f->seen_through || !f->handed_out || !p->group)
+        !f->seen_through || !f->handed_out || !f->number || !p->group)
         return false;
     for (int k = 0; k < p->graph->n; k++) {
         p->group[k] = -1;
         f->seen_through[k] =
             nb_line_looks(p, k) && nb_line_behind(p, k, dim) != k;
+        f->number[k] = is_number(f, k);
     }
     for (int i = 0; i < p->graph->ny; i++)
         f->handed_out[nb_line_behind(p, p->graph->result[i], dim)] = true;
@@ -334,8 +358,8 @@ void nb_fusion_free(nb_fusion *f)
         if (f->to) nb_free(f->to[k]);
     }
     nb_free(f->axes), nb_free(f->to), nb_free(f->next), nb_free(f->visited);
-    nb_free(f->stack), nb_free(f->seen_through), nb_free(f->handed_out),
-        nb_free(f->first);
+    nb_free(f->stack), nb_free(f->seen_through), nb_free(f->handed_out);
+    nb_free(f->number), nb_free(f->first);
     nb_free(f->use), nb_free(f->nest);
 }
 

@@ -28,6 +28,7 @@ typedef struct nb_fusion {
     nb_fused *nest;
     bool *seen_through; /* lines that are others with their dims moved */
     bool *handed_out;   /* lines that results are, perhaps by way of these */
+    bool *number;       /* lines of one element, made of such */
     int *first;         /* uses of line k: from first[k] to first[k + 1] */
     nb_use *use;
     int *visited, *stack, stamp;

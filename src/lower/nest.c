@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+enum { MAX_PASSED = 256 };
+
 static const struct {
     const char *name;
     int cost;
@@ -249,23 +251,52 @@ int64_t nb_nest_units(const nb_nest *x)
     return n;
 }
 
-bool nb_nest_in_place(const nb_nest *x, int from, int to)
+/* Of each value the pass over the inner axes that has it, and the last that
+ * uses it: what a reduction is needed for comes a pass later. */
+static void find_passes(const nb_nest *x, int *has, int *uses)
 {
-    const nb_nest_value *store = NULL;
-    if (x->inner || x->cut) return false;
+    for (int k = 0; k < x->n; k++) {
+        const nb_nest_value *v = &x->value[k];
+        has[k] = uses[k] = 0;
+        for (int i = 0; i < nb_nest_args(v); i++)
+            if (has[v->arg[i]] > has[k]) has[k] = has[v->arg[i]];
+        has[k] += v->kind == NB_NEST_REDUCE;
+    }
     for (int k = x->n - 1; k >= 0; k--) {
         const nb_nest_value *v = &x->value[k];
+        int pass = v->kind == NB_NEST_REDUCE  ? has[v->arg[0]]
+                   : v->kind == NB_NEST_STORE ? has[k]
+                                              : uses[k];
+        for (int i = 0; i < nb_nest_args(v); i++)
+            if (pass > uses[v->arg[i]]) uses[v->arg[i]] = pass;
+    }
+}
+
+static bool same_places(const nb_nest *x, const nb_nest_value *a,
+                        const nb_nest_value *b)
+{
+    return a->offset == b->offset &&
+           nb_dtype_size(a->stored) == nb_dtype_size(b->stored) &&
+           !memcmp(a->stride, b->stride, (size_t)x->naxes * sizeof *a->stride);
+}
+
+bool nb_nest_in_place(const nb_nest *x, int from, int to)
+{
+    int has[MAX_PASSED], uses[MAX_PASSED], store = -1;
+    if (x->cut || x->n > MAX_PASSED) return false;
+    find_passes(x, has, uses);
+    for (int k = x->n - 1; k >= 0; k--) {
+        const nb_nest_value *v = &x->value[k];
+        if (v->kind == NB_NEST_CARRY || v->kind == NB_NEST_LAST) return false;
         if (!in_memory(v) || (v->buffer != from && v->buffer != to)) continue;
         if (v->buffer == to) {
-            if (store || v->kind != NB_NEST_STORE) return false;
-            store = v;
-        } else if (!store || v->kind != NB_NEST_LOAD ||
-                   v->offset != store->offset ||
-                   nb_dtype_size(v->stored) != nb_dtype_size(store->stored) ||
-                   memcmp(v->stride, store->stride,
-                          (size_t)x->naxes * sizeof *v->stride)) {
+            if (store >= 0 || v->kind != NB_NEST_STORE) return false;
+            store = k;
+        } else if (store < 0 || v->kind != NB_NEST_LOAD ||
+                   uses[k] > has[store] ||
+                   !same_places(x, v, &x->value[store])) {
             return false;
         }
     }
-    return store;
+    return store >= 0;
 }

@@ -87,7 +87,8 @@ void nb_nest_free(nb_nest *x);
 nb_nest *nb_nest_copy(const nb_nest *x);
 
 /* Whether buffer `to` may lie where `from` does: each point reads what it then
- * writes there, and nothing else of it. */
+ * writes there, and nothing else of it, and no later pass over the inner axes
+ * reads it again. */
 bool nb_nest_in_place(const nb_nest *x, int from, int to);
 
 /* How many values v uses: arg[0] and so on. */

@@ -209,6 +209,15 @@ static bool print_blocks(const nb_plan *p, nb_text *t)
     return true;
 }
 
+static void print_call(const nb_plan *p, int k, nb_text *t)
+{
+    const nb_line *l = &p->graph->line[k];
+    nb_text_add(t, "%s(", l->op->name);
+    for (int i = 0; i < l->nin; i++)
+        nb_text_add(t, "%s%d", i ? ", " : "", p->place[l->in[i]].root);
+    nb_text_add(t, ") -> %d\n", k);
+}
+
 char *nb_plan_text(const nb_plan *p)
 {
     nb_text t = {0};
@@ -216,8 +225,7 @@ char *nb_plan_text(const nb_plan *p)
         const nb_step *step = &p->step[s];
         nb_text_add(&t, "step %d: ", s);
         if (!step->nest) {
-            nb_text_add(&t, "%s -> %d\n", p->graph->line[step->line].op->name,
-                        step->line);
+            print_call(p, step->line, &t);
             continue;
         }
         for (int b = 0; b < step->nbuffers; b++)

@@ -2,15 +2,17 @@
  *
  * A unit is a nest, or a call by itself.  Units go in the order of their lines,
  * each after what it reads; but one that leaves less memory in use than it
- * found goes as soon as it can, because it is the last to read something large:
- * the gradient of a weight, say, when the cotangent that it needs is there. */
+ * found goes as soon as it can, because it is the last to read something large.
+ * What can run right after it counts: the gradient of a weight is large, but
+ * the step of the optimiser that reads it writes only results, whose memory is
+ * there from the start. */
 #include "lower/fuse.h"
 
 #include "lower/passes.h"
 
 #include <string.h>
 
-enum { HANDED_OUT = -1 };
+enum { HANDED_OUT = -1, SMALL = 64 };
 
 typedef struct schedule {
     nb_fusion *f;
@@ -23,6 +25,8 @@ typedef struct schedule {
     int64_t *sum; /* and the sum of their numbers */
     int *first;   /* its readers: from first[k] to first[k + 1] */
     int *reader, *stamp, now;
+    int *by;    /* one more than the unit asked about that reads it */
+    bool *kept; /* its memory is a result's */
     /* Units: nests, then lines. */
     int *missing, *line; /* blocks that are not there; any of its lines */
     int *root;           /* room for what one unit reads */
@@ -50,7 +54,13 @@ static bool works(const nb_plan *p, int k)
     return p->graph->line[k].kind == NB_LINE_CALL && !nb_line_looks(p, k);
 }
 
-/* The blocks that the unit of line k reads and others write, each once. */
+static bool is_input(const nb_plan *p, int k)
+{
+    return p->graph->line[k].kind == NB_LINE_INPUT;
+}
+
+/* The blocks that the unit of line k reads and that are inputs or others write,
+ * each once. */
 static int reads(schedule *s, int k)
 {
     const nb_plan *p = s->f->plan;
@@ -59,7 +69,8 @@ static int reads(schedule *s, int k)
     for (int l = first_of(s->f, k); l >= 0; l = next_of(s->f, l))
         for (int i = 0; i < p->graph->line[l].nin; i++) {
             int root = p->place[p->graph->line[l].in[i]].root;
-            if (s->stamp[root] == s->now || !works(p, root) ||
+            bool known = !works(p, root) && !is_input(p, root);
+            if (s->stamp[root] == s->now || known ||
                 unit_of(s->f, root) == unit)
                 continue;
             s->stamp[root] = s->now;
@@ -74,14 +85,41 @@ static bool is_stored(const nb_fusion *f, int k)
     return f->plan->group[k] < 0 || nb_line_is_stored(f, k);
 }
 
-/* Bytes that are free after the unit of line k and were not before. */
-static int64_t gain(schedule *s, int k)
+/* Bytes that are free after the unit of line k and were not before; if `after`
+ * is a unit, when that has run.  The memory of a result may be that of an input
+ * which nobody else is still to read. */
+static int64_t gain(schedule *s, int k, int after)
 {
-    int64_t bytes = 0;
-    for (int i = reads(s, k) - 1; i >= 0; i--)
-        if (s->left[s->root[i]] == 1) bytes += s->bytes[s->root[i]];
+    const nb_plan *p = s->f->plan;
+    int64_t bytes = 0, stored = 0, inputs = 0, results = 0;
+    for (int i = reads(s, k) - 1; i >= 0; i--) {
+        int root = s->root[i];
+        bool both = after >= 0 && s->by[root] == after + 1;
+        if (s->left[root] != 1 + both) continue;
+        *(is_input(p, root) ? &inputs : &bytes) += s->bytes[root];
+    }
     for (int l = first_of(s->f, k); l >= 0; l = next_of(s->f, l))
-        if (is_stored(s->f, l)) bytes -= s->bytes[l];
+        if (is_stored(s->f, l))
+            *(s->kept[l] ? &results : &stored) += s->bytes[l];
+    if (results > inputs) stored += results - inputs;
+    return bytes - stored;
+}
+
+/* The same of a unit together with those that can run once it has. */
+static int64_t gain_with_next(schedule *s, int k)
+{
+    int unit = unit_of(s->f, k);
+    int64_t bytes = gain(s, k, -1);
+    if (bytes > 0) return bytes;
+    for (int i = reads(s, k) - 1; i >= 0; i--)
+        s->by[s->root[i]] = unit + 1;
+    for (int l = first_of(s->f, k); l >= 0; l = next_of(s->f, l))
+        for (int u = s->first[l]; u < s->first[l + 1]; u++) {
+            int next = s->reader[u];
+            if (s->missing[next] != 1) continue;
+            int64_t more = gain(s, s->line[next], unit);
+            if (more > 0) bytes += more;
+        }
     return bytes;
 }
 
@@ -117,15 +155,28 @@ static void put(schedule *s, int k)
     }
 }
 
+/* Of a unit that writes results, over inputs that nobody else reads any more:
+ * what it waits for may have become worth it. */
+static void ask_before(schedule *s, int k)
+{
+    bool results = false;
+    for (int l = first_of(s->f, k); l >= 0; l = next_of(s->f, l))
+        results = results || s->kept[l];
+    if (!results) return;
+    for (int i = reads(s, k) - 1; i >= 0; i--) {
+        int unit = unit_of(s->f, s->root[i]);
+        if (!s->done[s->root[i]] && !s->missing[unit]) ask(s, unit);
+    }
+}
+
 static void put_eager(schedule *s, int k)
 {
     put(s, k);
     while (s->nasked) {
         int unit = s->asked[--s->nasked], line = s->line[unit];
-        if (s->done[line] || s->missing[unit] ||
-            s->f->plan->graph->line[line].op->effect)
-            continue;
-        if (gain(s, line) > 0) put(s, line);
+        if (s->done[line] || s->f->plan->graph->line[line].op->effect) continue;
+        if (s->missing[unit] == 1) ask_before(s, line);
+        if (!s->missing[unit] && gain_with_next(s, line) > 0) put(s, line);
     }
 }
 
@@ -156,9 +207,10 @@ static void survey(schedule *s)
             if (!works(p, k) || first_of(s->f, k) != k) continue;
             int n = reads(s, k);
             s->line[unit] = k;
-            s->missing[unit] = n;
+            s->missing[unit] = 0;
             for (int i = 0; i < n; i++) {
                 int root = s->root[i];
+                s->missing[unit] += works(p, root);
                 if (!round) {
                     s->first[root + 1]++;
                     continue;
@@ -176,9 +228,37 @@ static void survey(schedule *s)
         s->stamp[root] = -1;
         s->left[root]++;
         s->sum[root] += HANDED_OUT;
+        s->kept[root] = true;
     }
-    for (int k = 0; k < p->graph->n; k++)
-        s->bytes[k] = works(p, k) ? bytes_of(p, k) : 0;
+    for (int k = 0; k < p->graph->n; k++) {
+        s->done[k] = !works(p, k);
+        s->bytes[k] = works(p, k) || is_input(p, k) ? bytes_of(p, k) : 0;
+    }
+}
+
+/* Whether a result of the unit of line k could take the place of an input that
+ * it reads, if only others had read that. */
+static bool waits(schedule *s, int k)
+{
+    const nb_plan *p = s->f->plan;
+    int n = reads(s, k);
+    for (int l = first_of(s->f, k); l >= 0; l = next_of(s->f, l))
+        for (int i = 0; s->kept[l] && i < n; i++)
+            if (is_input(p, s->root[i]) && s->left[s->root[i]] > 1 &&
+                s->bytes[s->root[i]] == s->bytes[l])
+                return true;
+    return false;
+}
+
+/* Numbers of a few bytes that many wait for: all that can go now do. */
+static void put_small(schedule *s)
+{
+    const nb_plan *p = s->f->plan;
+    for (int k = 0; s->eager && k < p->graph->n; k++)
+        if (!s->done[k] && first_of(s->f, k) == k &&
+            !s->missing[unit_of(s->f, k)] && !p->graph->line[k].op->effect &&
+            gain(s, k, -1) >= -SMALL)
+            put_eager(s, k);
 }
 
 static bool make_room(schedule *s, size_t n, size_t total)
@@ -194,12 +274,15 @@ static bool make_room(schedule *s, size_t n, size_t total)
     s->first = nb_alloc_zero((n + 1) * sizeof *s->first);
     s->reader = nb_alloc((total + 1) * sizeof *s->reader);
     s->stamp = nb_alloc_zero(n * sizeof *s->stamp);
+    s->by = nb_alloc_zero(n * sizeof *s->by);
+    s->kept = nb_alloc_zero(n);
     s->missing = nb_alloc_zero(units * sizeof *s->missing);
     s->line = nb_alloc_zero(units * sizeof *s->line);
     s->root = nb_alloc((total + 1) * sizeof *s->root);
-    s->asked = nb_alloc((units + n) * sizeof *s->asked);
+    s->asked = nb_alloc(2 * (2 * units + n) * sizeof *s->asked);
     return s->done && s->bytes && s->left && s->sum && s->first && s->reader &&
-           s->stamp && s->missing && s->line && s->root && s->asked;
+           s->stamp && s->by && s->kept && s->missing && s->line && s->root &&
+           s->asked;
 }
 
 bool nb_plan_schedule(nb_fusion *f, int *order, int *n)
@@ -210,12 +293,14 @@ bool nb_plan_schedule(nb_fusion *f, int *order, int *n)
     for (int k = 0; k < g->n; k++)
         total += (size_t)g->line[k].nin;
     bool ok = make_room(&s, (size_t)g->n + 1, total);
-    if (ok) survey(&s);
-    for (int k = 0; ok && k < g->n; k++)
-        if (works(f->plan, k) && !s.done[k]) put_all(&s, k);
+    if (ok) survey(&s), put_small(&s);
+    for (int late = !s.eager; ok && late < 2; late++)
+        for (int k = 0; k < g->n; k++)
+            if (!s.done[k] && (late || !waits(&s, k))) put_all(&s, k);
     *n = s.n;
     nb_free(s.done), nb_free(s.bytes), nb_free(s.left), nb_free(s.sum);
     nb_free(s.first), nb_free(s.reader), nb_free(s.stamp), nb_free(s.missing);
+    nb_free(s.by), nb_free(s.kept);
     nb_free(s.line), nb_free(s.root), nb_free(s.asked);
     return ok;
 }

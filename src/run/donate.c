@@ -26,33 +26,45 @@ static bool in_place(const nb_plan *p, int s, int i, int k)
     return from >= 0 && to >= 0 && nb_nest_in_place(step->nest, from, to);
 }
 
-/* The result that takes input i, or -1: the first that is free to. */
-static int taker(const nb_plan *p, const nb_life *l, int i, const int *take)
+/* The result that takes input i, or -1: the first that is free to; of those that
+ * a step writes over what it reads, or of all. */
+static int taker(const nb_plan *p, const nb_life *l, int i, const int *take,
+                 bool here)
 {
     if (is_result(p, i) || p->bytes[i] == 0) return -1;
-    for (int k = 0; k < p->graph->n; k++)
-        if (p->home[k] == NB_HOME_RESULT && take[k] < 0 &&
-            p->bytes[k] == p->bytes[i] &&
-            (l[k].first > l[i].last ||
-             (l[k].first == l[i].last && in_place(p, l[i].last, i, k))))
-            return k;
+    for (int k = 0; k < p->graph->n; k++) {
+        if (p->home[k] != NB_HOME_RESULT || take[k] >= 0 ||
+            p->bytes[k] != p->bytes[i])
+            continue;
+        if (l[k].first == l[i].last && in_place(p, l[i].last, i, k)) return k;
+        if (!here && l[k].first > l[i].last) return k;
+    }
     return -1;
 }
 
+/* What can be written over what the same step reads is: its place would else be
+ * taken by a result that can as well lie elsewhere. */
 int *nb_donate_plan(const nb_plan *p, int n, const int *inputs)
 {
     size_t blocks = (size_t)nb_plan_blocks(p) + 1;
     nb_life *l = nb_alloc(blocks * sizeof *l);
     int *take = l ? nb_alloc(blocks * sizeof *take) : NULL;
-    if (take) {
+    bool *gone = take ? nb_alloc_zero((size_t)p->graph->n + 1) : NULL;
+    if (gone) {
         memset(take, -1, blocks * sizeof *take);
         nb_plan_lives(p, l);
-        for (int i = 0; i < n; i++) {
-            int k = taker(p, l, inputs[i], take);
-            if (k >= 0) take[k] = inputs[i];
-        }
     }
+    for (int round = 0; gone && round < 2; round++)
+        for (int i = 0; i < n; i++) {
+            int x = inputs[i];
+            int k = gone[x] ? -1 : taker(p, l, x, take, round == 0);
+            if (k < 0) continue;
+            take[k] = x;
+            gone[x] = true;
+        }
+    if (!gone) nb_free(take), take = NULL;
     nb_free(l);
+    nb_free(gone);
     return take;
 }
 

@@ -566,6 +566,24 @@ def test_memory_of_donated_arguments_is_taken():
     )
 
 
+def test_every_parameter_is_stepped_in_place():
+    def loss(p, x):
+        for w, b in p:
+            x = nb.tanh(x @ w + b)
+        return nb.mean(x * x)
+
+    def step(p, m, x):
+        g = nb.grad(loss)(p, x)
+        m = nb.tree_map(lambda m, g: 0.9 * m + g, m, g)
+        return nb.tree_map(lambda p, m: p - 0.1 * m, p, m), m
+
+    state = [(drawn(32, 32), drawn(32)) for _ in range(4)]
+    moments = [(drawn(32, 32), drawn(32)) for _ in range(4)]
+    plan = nb.compile(step, donate_argnums=(0, 1))
+    plan = plan.lower(state, moments, drawn(16, 32)).memory()
+    assert plan.donated == plan.results
+
+
 def test_a_donated_tensor_that_others_hold_keeps_its_data_for_them():
     def f(a, b):
         c = nb.sin(a) @ b
