@@ -5,8 +5,10 @@
  * statistics are those that a true sample would break once in ten thousand
  * times or less. */
 #include "base/memory.h"
+#include "core/apply.h"
 #include "core/lanes.h"
 #include "nabla/nabla.h"
+#include "ops/random.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -392,6 +394,39 @@ static void test_normal_numbers_have_the_distribution(void **state)
     }
     moments m = moments_of(nb_random_normal(KEY(1), SHAPE(9), 7, 0, NB_F32));
     assert_true(m.least == 7 && m.greatest == 7);
+}
+
+/* Every draw has the value that its words have in float64, to 5 units in the
+ * last place, however near to 0 or far out it is. */
+static void test_normal_float32_keeps_its_digits(void **state)
+{
+    enum { N = 1 << 21 };
+    (void)state;
+    nb_value v[2][4];
+    uint32_t *w[2];
+    nb_tensor *key = KEY(8);
+    for (int i = 0; i < 2; i++) {
+        v[i][0] = (nb_value)NB_V_LIST(1, ((int64_t[]){N}));
+        v[i][1] = (nb_value)NB_V_INT(NB_U32);
+        v[i][2] = (nb_value)NB_V_INT(0);
+        v[i][3] = (nb_value)NB_V_INT(i);
+        w[i] = malloc(N * sizeof *w[i]);
+        nb_tensor *x = nb_apply(&nb_op_random_bits, 1, &key, 4, v[i], NULL);
+        assert_int_equal(nb_read(x, NB_U32, w[i]), NB_OK);
+    }
+    double *z = values(nb_random_normal(key, SHAPE(N), 0, 1, NB_F32));
+    double worst = 0;
+    for (int k = 0; k < N; k++) {
+        double u = (w[0][k] + 0.5) * 0x1p-32, a = (w[1][k] + 0.5) * 0x1p-32;
+        double want = sqrt(-2 * log(u)) * cos(2 * M_PI * a);
+        double ulp = ldexp(1, ilogb(want) - 23);
+        double far = fabs(z[k] - want) / ulp;
+        if (far > worst) worst = far;
+    }
+    if (worst > 5) fail_msg("%g units in the last place", worst);
+    free(z);
+    free(w[0]);
+    free(w[1]);
 }
 
 /* Between the bounds, and there in proportion to the normal density: also where
@@ -794,6 +829,7 @@ int main(void)
         TEST(test_intervals_that_are_none_are_refused),
         TEST(test_normal_numbers_have_the_moments),
         TEST(test_normal_numbers_have_the_distribution),
+        TEST(test_normal_float32_keeps_its_digits),
         TEST(test_truncated_numbers_have_the_distribution),
         TEST(test_truncation_beyond_all_probability_keeps_the_bounds),
         TEST(test_bernoulli_is_true_as_often_as_it_should),

@@ -8,13 +8,18 @@ static const unsigned char form_of[] = {
 #include "core/scalars.def"
 };
 
-nb_val nb_s_emit(nb_gen *g, nb_scalar s, nb_val a, nb_val b, nb_val c)
+bool nb_scalar_is_test(nb_scalar s)
 {
     int form = form_of[s];
+    return form == C1 || form == C2 || form == B1 || form == B2;
+}
+
+nb_val nb_s_emit(nb_gen *g, nb_scalar s, nb_val a, nb_val b, nb_val c)
+{
     nb_instr *x = &g->code[g->n];
     if (g->n < NB_MAX_CODE - 1) g->n++;
     *x = (nb_instr){.scalar = s, .arg = {a.id, b.id, c.id}};
-    x->is_bool = form == C1 || form == C2 || form == B1 || form == B2;
+    x->is_bool = nb_scalar_is_test(s);
     return (nb_val){NB_MAX_SCALAR_IN + (int)(x - g->code)};
 }
 

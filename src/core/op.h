@@ -54,7 +54,8 @@ typedef struct nb_params {
     nb_param param[NB_MAX_PARAMS];
 } nb_params;
 
-struct nb_kernel_args; /* nabla/kernel.h */
+struct nb_kernel_args;            /* nabla/kernel.h */
+typedef struct nb_point nb_point; /* core/point.h */
 
 /* One application of an op: what every rule is given.  `out` is the node, NULL
  * while the call is still being checked. */
@@ -185,6 +186,9 @@ struct nb_op {
     bool (*view)(const nb_call *c, const nb_layout *in, nb_layout *out);
     /* or a function of the named dims, called at each batch point; */
     bool (*kernel)(const nb_kernel *k);
+    /* which may also say what it does at each point (core/point.h; false,
+     * without an error: not this call), so that loops can hold it; */
+    bool (*point)(nb_point *p, const nb_call *c, nb_val *y);
     /* or a function of rows, as in nabla/kernel.h, which `execute` calls; */
     void (*rows)(const struct nb_kernel_args *a);
     /* or other ops. */
@@ -249,6 +253,8 @@ struct nb_gen {
     bool in_bool[NB_MAX_SCALAR_IN];
     nb_instr code[NB_MAX_CODE];
 };
+/* Whether it gives a bool. */
+bool nb_scalar_is_test(nb_scalar s);
 /* The instructions of a call's work; returns the result's value. */
 nb_val nb_gen_body(nb_gen *g, const nb_call *c);
 nb_val nb_s_const(nb_gen *g, double value);

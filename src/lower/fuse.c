@@ -90,6 +90,12 @@ static bool leads_into(nb_fusion *f, int k, int g)
     return false;
 }
 
+/* What is read at other points than where it is needed has to be in memory. */
+static bool is_read_elsewhere(const nb_fusion *f, int c, int i)
+{
+    return f->point[c] && nb_point_elsewhere(f->point[c]) >> i & 1;
+}
+
 /* The group axis of each dim of line k, as its consumers in nest g see it; false
  * if they differ. */
 static bool seen_as(nb_fusion *f, int k, int g, int *axis)
@@ -101,6 +107,7 @@ static bool seen_as(nb_fusion *f, int k, int g, int *axis)
     for (int u = f->first[k]; u < f->first[k + 1]; u++) {
         int c = f->use[u].line, dim[NB_MAX_DIMS], mine[NB_MAX_DIMS];
         if (f->plan->group[c] != g) continue;
+        if (is_read_elsewhere(f, c, f->use[u].operand)) return false;
         int v = f->plan->graph->line[c].in[f->use[u].operand];
         nb_line_behind(f->plan, v, dim);
         nb_operand_axes(f, c, f->use[u].operand, mine);
@@ -287,6 +294,20 @@ static bool begins(nb_fusion *f, int k)
     return keep_axes(f, k, f->n++, to);
 }
 
+/* Inputs that are read elsewhere run along no axis but lanes; none is reduced,
+ * so those that do not reach the result are no axes. */
+static void point_axes(nb_axes *a, const nb_point *p)
+{
+    uint64_t elsewhere = nb_point_elsewhere(p);
+    for (int i = 0; i < a->nin; i++) {
+        nb_operand *o = &a->operand[i];
+        for (int d = 0; d < o->ndims; d++)
+            if (elsewhere >> i & 1 && o->axis[d] >= a->nlanes) o->axis[d] = -1;
+    }
+    for (int x = 0; x < a->naxes; x++)
+        if (is_reduced(a, x)) a->size[x] = nb_extent_of(1);
+}
+
 static bool take(nb_fusion *f, int k)
 {
     bool done = false;
@@ -296,6 +317,7 @@ static bool take(nb_fusion *f, int k)
     if (!a) return false;
     if (!nb_axes_align(a, c.op, c.sig, c.nin, c.in)) return nb_free(a), false;
     f->axes[k] = a;
+    if (f->point[k]) point_axes(a, f->point[k]);
     if (f->alone) return begins(f, k);
     for (int u = f->first[k]; !done && u < f->first[k + 1]; u++) {
         int g = f->plan->group[f->use[u].line];
@@ -328,6 +350,7 @@ bool nb_fusion_init(nb_fusion *f, nb_plan *p)
     *f = (nb_fusion){.plan = p};
     f->axes = nb_alloc_zero(n * sizeof *f->axes);
     f->to = nb_alloc_zero(n * sizeof *f->to);
+    f->point = nb_alloc_zero(n * sizeof *f->point);
     f->next = nb_alloc(n * sizeof *f->next);
     f->visited = nb_alloc_zero(n * sizeof *f->visited);
     f->stack = nb_alloc(n * sizeof *f->stack);
@@ -336,8 +359,9 @@ bool nb_fusion_init(nb_fusion *f, nb_plan *p)
     f->number = nb_alloc_zero(n);
     f->alone = !nb_pass_is_on("fuse");
     p->group = nb_alloc(n * sizeof *p->group);
-    if (!f->axes || !f->to || !f->next || !f->visited || !f->stack ||
-        !f->seen_through || !f->handed_out || !f->number || !p->group)
+    if (!f->axes || !f->to || !f->point || !f->next || !f->visited ||
+        !f->stack || !f->seen_through || !f->handed_out || !f->number ||
+        !p->group)
         return false;
     for (int k = 0; k < p->graph->n; k++) {
         p->group[k] = -1;
@@ -356,17 +380,36 @@ void nb_fusion_free(nb_fusion *f)
         if (f->axes[k]) nb_axes_free(f->axes[k]);
         nb_free(f->axes[k]);
         if (f->to) nb_free(f->to[k]);
+        if (f->point) nb_free(f->point[k]);
     }
-    nb_free(f->axes), nb_free(f->to), nb_free(f->next), nb_free(f->visited);
-    nb_free(f->stack), nb_free(f->seen_through), nb_free(f->handed_out);
-    nb_free(f->number), nb_free(f->first);
+    nb_free(f->axes), nb_free(f->to), nb_free(f->point), nb_free(f->next);
+    nb_free(f->visited), nb_free(f->stack), nb_free(f->seen_through);
+    nb_free(f->handed_out), nb_free(f->number), nb_free(f->first);
     nb_free(f->use), nb_free(f->nest);
+}
+
+/* Whether line k is a loop, or may be one because its op says what a point
+ * is. */
+static bool loops(nb_fusion *f, int k, bool *is)
+{
+    const nb_plan *p = f->plan;
+    const nb_line *l = &p->graph->line[k];
+    *is = nb_line_loops(p, k);
+    if (*is || p->no_code || l->kind != NB_LINE_CALL || l->multi) return true;
+    if (!l->op->point || nb_line_looks(p, k)) return true;
+    nb_call c = nb_call_of(p->node[k]);
+    if (c.nin > 64) return true;
+    bool ok = nb_point_of(&c, p->node[k], &f->point[k]);
+    *is = f->point[k];
+    return ok;
 }
 
 bool nb_fusion_run(nb_fusion *f)
 {
-    for (int k = f->plan->graph->n - 1; k >= 0; k--)
-        if (nb_line_loops(f->plan, k) && !take(f, k)) return false;
+    for (int k = f->plan->graph->n - 1; k >= 0; k--) {
+        bool is;
+        if (!loops(f, k, &is) || (is && !take(f, k))) return false;
+    }
     return true;
 }
 

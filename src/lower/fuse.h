@@ -3,6 +3,7 @@
 #define NB_LOWER_FUSE_H
 
 #include "core/axes.h"
+#include "core/point.h"
 #include "lower/plan.h"
 
 enum { NB_MAX_NEST_LINES = 64 };
@@ -21,9 +22,10 @@ typedef struct nb_fused {
 
 typedef struct nb_fusion {
     nb_plan *plan;
-    nb_axes **axes; /* of lines that loop */
-    int8_t **to;    /* the nest's axis of each of these, -1: none */
-    int *next;      /* line of the same nest */
+    nb_axes **axes;   /* of lines that loop */
+    nb_point **point; /* of those whose op says what a point is, or NULL */
+    int8_t **to;      /* the nest's axis of each of these, -1: none */
+    int *next;        /* line of the same nest */
     int n, room;
     nb_fused *nest;
     bool *seen_through; /* lines that are others with their dims moved */

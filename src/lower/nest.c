@@ -71,13 +71,40 @@ int64_t *nb_nest_number(const nb_nest *x, int slot)
 
 int nb_nest_args(const nb_nest_value *v)
 {
-    bool none = v->kind == NB_NEST_LOAD || v->kind == NB_NEST_CONST;
-    return none ? 0 : v->kind == NB_NEST_SCALAR ? 3 : 1;
+    static const int n[] = {
+        [NB_NEST_LOAD] = 0,    [NB_NEST_CONST] = 0,  [NB_NEST_SCALAR] = 3,
+        [NB_NEST_CONVERT] = 1, [NB_NEST_REDUCE] = 1, [NB_NEST_CARRY] = 1,
+        [NB_NEST_LAST] = 1,    [NB_NEST_STORE] = 1,  [NB_NEST_INDEX] = 0,
+        [NB_NEST_PICK] = 2,    [NB_NEST_WORD] = 3};
+    return n[v->kind];
 }
 
-static bool in_memory(const nb_nest_value *v)
+bool nb_nest_reads(const nb_nest_value *v)
 {
-    return v->kind == NB_NEST_LOAD || v->kind == NB_NEST_STORE;
+    return v->kind == NB_NEST_LOAD || v->kind == NB_NEST_PICK;
+}
+
+bool nb_nest_in_memory(const nb_nest_value *v)
+{
+    return nb_nest_reads(v) || v->kind == NB_NEST_STORE;
+}
+
+bool nb_nest_strides(const nb_nest_value *v)
+{
+    return nb_nest_in_memory(v) || v->kind == NB_NEST_INDEX;
+}
+
+bool nb_nest_computes(const nb_nest_value *v)
+{
+    return v->kind == NB_NEST_SCALAR || v->kind == NB_NEST_WORD;
+}
+
+/* Of ten rounds a word has its share. */
+int nb_nest_cost(const nb_nest_value *v)
+{
+    return v->kind == NB_NEST_SCALAR ? nb_scalar_cost(v->scalar)
+           : v->kind == NB_NEST_WORD ? 16
+                                     : 1;
 }
 
 static unsigned without_bit(unsigned bits, int a)
@@ -105,7 +132,8 @@ static bool as_one(const nb_nest *x, int a)
     if ((x->inner >> a & 1) != (x->inner >> (a + 1) & 1)) return false;
     for (int k = 0; k < x->n; k++) {
         const nb_nest_value *v = &x->value[k];
-        if (in_memory(v) && v->stride[a] != v->stride[a + 1] * x->size[a + 1])
+        if (nb_nest_strides(v) &&
+            v->stride[a] != v->stride[a + 1] * x->size[a + 1])
             return false;
     }
     return true;
@@ -165,14 +193,17 @@ uint64_t nb_nest_hash(const nb_nest *x)
                             v->axes,   v->bits,   v->buffer,  v->stored,
                             x->naxes,  v->next};
         h = nb_hash(h, word, sizeof word);
-        if (in_memory(v)) h = hash_access(x, k, h);
+        if (nb_nest_strides(v)) h = hash_access(x, k, h);
     }
     return h;
 }
 
 static void print_access(const nb_nest *x, const nb_nest_value *v, nb_text *t)
 {
-    nb_text_add(t, "%s b%d[", nb_dtype_brief(v->stored), v->buffer);
+    if (v->kind == NB_NEST_INDEX)
+        nb_text_add(t, "[");
+    else
+        nb_text_add(t, "%s b%d[", nb_dtype_brief(v->stored), v->buffer);
     bool any = v->offset;
     if (any) nb_text_add(t, "%lld", (long long)v->offset);
     for (int a = 0; a < x->naxes; a++) {
@@ -199,6 +230,16 @@ static void print_value(const nb_nest *x, int k, nb_text *t)
     if (v->kind == NB_NEST_LOAD) {
         nb_text_add(t, "load ");
         print_access(x, v, t);
+    } else if (v->kind == NB_NEST_PICK) {
+        nb_text_add(t, "pick ");
+        print_access(x, v, t);
+        nb_text_add(t, " + %%%d if %%%d", v->arg[0], v->arg[1]);
+    } else if (v->kind == NB_NEST_INDEX) {
+        nb_text_add(t, "index ");
+        print_access(x, v, t);
+    } else if (v->kind == NB_NEST_WORD) {
+        nb_text_add(t, "word %%%d of %%%d, %%%d stream %lld", v->arg[0],
+                    v->arg[1], v->arg[2], (long long)v->bits);
     } else if (v->kind == NB_NEST_CONST) {
         double d;
         memcpy(&d, &v->bits, sizeof d);
@@ -288,7 +329,8 @@ bool nb_nest_in_place(const nb_nest *x, int from, int to)
     for (int k = x->n - 1; k >= 0; k--) {
         const nb_nest_value *v = &x->value[k];
         if (v->kind == NB_NEST_CARRY || v->kind == NB_NEST_LAST) return false;
-        if (!in_memory(v) || (v->buffer != from && v->buffer != to)) continue;
+        if (!nb_nest_in_memory(v) || (v->buffer != from && v->buffer != to))
+            continue;
         if (v->buffer == to) {
             if (store >= 0 || v->kind != NB_NEST_STORE) return false;
             store = k;

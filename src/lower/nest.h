@@ -7,7 +7,13 @@
  * are in order: each uses earlier ones.
  *
  * Memory is a list of buffers; a load or store steps through one by strides, in
- * elements. */
+ * elements.  A pick's index is also computed, and where its test fails memory
+ * is not touched.
+ *
+ * Random words are those of Philox 4x32-10 (base/philox.h): word n is number
+ * n % 4 of the block with counter n / 4, the stream and what it is for; of 64
+ * bits, two words, the first above the second.  Neighbours along an axis share
+ * their blocks. */
 #ifndef NB_LOWER_NEST_H
 #define NB_LOWER_NEST_H
 
@@ -23,7 +29,10 @@ typedef enum nb_nest_kind {
     NB_NEST_REDUCE, /* of arg 0 over the inner axes */
     NB_NEST_CARRY,  /* along the one inner axis: arg 0 first, then `next` */
     NB_NEST_LAST,   /* what the carry arg 0 is in the end */
-    NB_NEST_STORE   /* arg 0 */
+    NB_NEST_STORE,  /* arg 0 */
+    NB_NEST_INDEX,  /* where the point is: what a load's index would be */
+    NB_NEST_PICK,   /* a load, arg 0 elements further on; 0 where not arg 1 */
+    NB_NEST_WORD    /* random, number arg 0 of the stream `bits` of a key */
 } nb_nest_kind;
 
 typedef struct nb_nest_value {
@@ -35,7 +44,7 @@ typedef struct nb_nest_value {
     int arg[3];
     int next;      /* of a carry: the value that it becomes, a later one */
     unsigned axes; /* bit a: varies along axis a */
-    int64_t bits;  /* of a constant, in dtype */
+    int64_t bits;  /* of a constant, in dtype; of a word, counter 2 and 3 */
     int buffer;    /* of loads and stores, whose memory has type `stored` */
     nb_dtype stored;
     int64_t offset;
@@ -91,6 +100,13 @@ nb_nest *nb_nest_copy(const nb_nest *x);
  * reads it again. */
 bool nb_nest_in_place(const nb_nest *x, int from, int to);
 
+/* Loads, picks, stores; the first two; those and indices: what strides tell. */
+bool nb_nest_in_memory(const nb_nest_value *v);
+bool nb_nest_reads(const nb_nest_value *v);
+bool nb_nest_strides(const nb_nest_value *v);
+/* Instructions and random words. */
+bool nb_nest_computes(const nb_nest_value *v);
+
 /* How many values v uses: arg[0] and so on. */
 int nb_nest_args(const nb_nest_value *v);
 
@@ -110,6 +126,7 @@ int64_t nb_nest_points(const nb_nest *x);
 int64_t nb_nest_units(const nb_nest *x);
 
 /* Rough cycles of one value at one point. */
+int nb_nest_cost(const nb_nest_value *v);
 int nb_scalar_cost(nb_scalar s);
 const char *nb_scalar_name(nb_scalar s);
 

@@ -114,9 +114,7 @@ static int next_slot(const nb_nest *x, int slot)
         if (slot < NB_SLOT_VALUES) continue;
         int k = (slot - NB_SLOT_VALUES) / NB_VALUE_SLOTS;
         int at = (slot - NB_SLOT_VALUES) % NB_VALUE_SLOTS;
-        nb_nest_kind kind = x->value[k].kind;
-        bool memory = kind == NB_NEST_LOAD || kind == NB_NEST_STORE;
-        if (memory && at <= x->naxes) return slot;
+        if (nb_nest_strides(&x->value[k]) && at <= x->naxes) return slot;
     }
     return -1;
 }

@@ -99,6 +99,23 @@ static void step_along(const maker *m, nb_nest_value *v, int64_t size)
     v->axes |= 1u << steps_axis(m);
 }
 
+/* A pick reads other points: of what is carried they may have gone on. */
+static void add_pick(maker *m, int j)
+{
+    const nb_nest_value *v = &m->from->value[j];
+    int i = block_of(m, v);
+    bool input = m->body->graph->line[i].kind == NB_LINE_INPUT;
+    m->fits = m->fits && input && i >= m->r.carries;
+    if (!m->fits) return;
+    nb_nest_value p = from_operand(m, v, i);
+    if (i < m->r.carries + m->r.xs) step_along(m, &p, elements(m, i));
+    for (int a = 0; a < nb_nest_args(v); a++) {
+        p.arg[a] = m->value[v->arg[a]];
+        p.axes |= m->to->value[p.arg[a]].axes;
+    }
+    m->value[j] = add(m, p);
+}
+
 static void add_load(maker *m, int j)
 {
     const nb_nest_value *v = &m->from->value[j];
@@ -130,7 +147,8 @@ static int load_of(const maker *m, int i)
     for (int j = 0; j < m->from->n; j++) {
         const nb_nest_value *v = &m->from->value[j];
         if (v->kind != NB_NEST_LOAD || block_of(m, v) != i) continue;
-        if (found >= 0) return -2; /* read in two ways */
+        /* Read in two ways, or elsewhere. */
+        if (found >= 0 || v->kind == NB_NEST_PICK) return -2;
         found = j;
     }
     return found;
@@ -213,15 +231,15 @@ static void add_carry_result(maker *m, int r)
 
 static void add_values(maker *m)
 {
-    for (int j = 0; j < m->from->n && !m->failed; j++) {
+    for (int j = 0; j < m->from->n && m->fits && !m->failed; j++) {
         const nb_nest_value *v = &m->from->value[j];
         if (v->kind == NB_NEST_STORE) continue;
-        if (v->kind == NB_NEST_LOAD) {
-            add_load(m, j);
+        if (nb_nest_reads(v)) {
+            (v->kind == NB_NEST_LOAD ? add_load : add_pick)(m, j);
             continue;
         }
         nb_nest_value n = *v;
-        n.axes = 0;
+        if (v->kind != NB_NEST_INDEX) n.axes = 0;
         for (int i = 0; i < nb_nest_args(v); i++) {
             n.arg[i] = m->value[v->arg[i]];
             n.axes |= m->to->value[n.arg[i]].axes;

@@ -1,5 +1,5 @@
 /* steps.c - the steps of a plan, and their nests. */
-#include "lower/fuse.h"
+#include "lower/steps.h"
 
 #include "core/convert.h"
 #include "lower/repeat.h"
@@ -7,34 +7,20 @@
 
 #include <string.h>
 
-/* The nest being made of a group. */
-typedef struct maker {
-    nb_fusion *f;
-    int group;
-    nb_nest *nest;
-    nb_step *step;
-    int *value; /* by line: the value of the nest that it is, -1: none */
-} maker;
-
-static nb_dtype wide(nb_dtype d)
-{
-    return d == NB_F16 || d == NB_BF16 ? NB_F32 : d;
-}
-
 /* The dtype that the instructions of a call compute in. */
 static nb_dtype compute_type(const nb_call *c, const nb_tensor *y)
 {
     int i = 0;
     if (c->op->in == NB_IN_BOOL) return NB_BOOL;
     if (c->op->out != NB_OUT_BOOL && c->op->out != NB_OUT_I64)
-        return wide((nb_dtype)y->dtype);
+        return nb_wide((nb_dtype)y->dtype);
     while (i < c->nin - 1 && (c->op->index | c->op->mask) >> i & 1)
         i++;
-    return wide((nb_dtype)c->in[i]->dtype);
+    return nb_wide((nb_dtype)c->in[i]->dtype);
 }
 
 /* The buffer of the step that is the block of a root line. */
-static int buffer_of(maker *m, int root)
+static int buffer_of(nb_maker *m, int root)
 {
     nb_step *s = m->step;
     for (int b = 0; b < s->nbuffers; b++)
@@ -47,18 +33,17 @@ static int buffer_of(maker *m, int root)
     return s->nbuffers++;
 }
 
-static int add(maker *m, nb_nest_value v)
+int nb_maker_add(nb_maker *m, nb_nest_value v)
 {
     return nb_nest_add(m->nest, v) ? m->nest->n - 1 : -1;
 }
 
-/* An access to line k, whose dims lie along those axes. */
-static bool access_to(maker *m, int k, const int *axis, nb_nest_value *v)
+bool nb_maker_access(nb_maker *m, int k, const int *axis, nb_nest_value *v)
 {
     const nb_place *at = &m->f->plan->place[k];
     const nb_tensor *x = m->f->plan->node[k];
     v->stored = (nb_dtype)x->dtype;
-    v->dtype = wide(v->stored);
+    v->dtype = nb_wide(v->stored);
     v->offset = at->offset;
     for (int d = 0; d < x->nlanes + x->rank; d++)
         if (axis[d] >= 0) v->stride[axis[d]] += at->stride[d];
@@ -74,16 +59,20 @@ static bool same_access(const nb_nest_value *a, const nb_nest_value *b)
            !memcmp(a->stride, b->stride, sizeof a->stride);
 }
 
-static int load(maker *m, int k, const int *axis)
+int nb_maker_load(nb_maker *m, nb_nest_value v)
 {
-    nb_nest_value v = {.kind = NB_NEST_LOAD};
-    if (!access_to(m, k, axis, &v)) return -1;
     for (int i = 0; i < m->nest->n; i++)
         if (same_access(&m->nest->value[i], &v)) return i;
-    return add(m, v);
+    return nb_maker_add(m, v);
 }
 
-static int constant(maker *m, nb_dtype d, const void *from, nb_dtype is)
+static int load(nb_maker *m, int k, const int *axis)
+{
+    nb_nest_value v = {.kind = NB_NEST_LOAD};
+    return nb_maker_access(m, k, axis, &v) ? nb_maker_load(m, v) : -1;
+}
+
+int nb_maker_number(nb_maker *m, nb_dtype d, const void *from, nb_dtype is)
 {
     nb_nest_value v = {.kind = NB_NEST_CONST, .dtype = d};
     nb_convert(&v.bits, d, 1, from, is, 1, 1);
@@ -91,45 +80,45 @@ static int constant(maker *m, nb_dtype d, const void *from, nb_dtype is)
         const nb_nest_value *x = &m->nest->value[i];
         if (x->kind == v.kind && x->dtype == d && x->bits == v.bits) return i;
     }
-    return add(m, v);
+    return nb_maker_add(m, v);
 }
 
-static int converted(maker *m, int x, nb_dtype to)
+int nb_maker_convert(nb_maker *m, int x, nb_dtype to)
 {
     if (x < 0) return -1;
     const nb_nest_value *from = &m->nest->value[x];
     if (from->dtype == to) return x;
     if (from->kind == NB_NEST_CONST) {
         int64_t bits = from->bits;
-        return constant(m, to, &bits, from->dtype);
+        return nb_maker_number(m, to, &bits, from->dtype);
     }
-    return add(m, (nb_nest_value){.kind = NB_NEST_CONVERT,
-                                  .dtype = to,
-                                  .compute = from->dtype,
-                                  .arg = {x, x, x},
-                                  .axes = from->axes});
+    return nb_maker_add(m, (nb_nest_value){.kind = NB_NEST_CONVERT,
+                                           .dtype = to,
+                                           .compute = from->dtype,
+                                           .arg = {x, x, x},
+                                           .axes = from->axes});
 }
 
-/* The value of operand i of line c, in the dtype wanted. */
-static int operand(maker *m, int c, int i, nb_dtype want)
+int nb_maker_operand(nb_maker *m, int c, int i, nb_dtype want)
 {
     const nb_graph *g = m->f->plan->graph;
     int k = g->line[c].in[i], dim[NB_MAX_DIMS], axis[NB_MAX_DIMS];
     int base = nb_line_behind(m->f->plan, k, dim);
     if (m->f->plan->group[base] == m->group)
-        return converted(m, m->value[base], want);
+        return nb_maker_convert(m, m->value[base], want);
     if (g->line[base].kind == NB_LINE_NUMBER) {
         int64_t bits = g->line[base].number;
-        return constant(m, want, &bits, g->line[base].dtype);
+        return nb_maker_number(m, want, &bits, g->line[base].dtype);
     }
     nb_operand_axes(m->f, c, i, axis);
-    return converted(m, load(m, k, axis), want);
+    return nb_maker_convert(m, load(m, k, axis), want);
 }
 
-static int instruction(maker *m, const nb_instr *x, nb_dtype compute,
+static int instruction(nb_maker *m, const nb_instr *x, nb_dtype compute,
                        const int *v)
 {
-    if (x->scalar == NB_S_none) return constant(m, compute, &x->value, NB_F64);
+    if (x->scalar == NB_S_none)
+        return nb_maker_number(m, compute, &x->value, NB_F64);
     /* Instructions of one operand name others that are not there. */
     int a = v[x->arg[0]], b = v[x->arg[1]], c = v[x->arg[2]];
     if (b < 0) b = a;
@@ -141,12 +130,13 @@ static int instruction(maker *m, const nb_instr *x, nb_dtype compute,
                        .arg = {a, b, c}};
     i.axes = m->nest->value[a].axes | m->nest->value[b].axes |
              m->nest->value[c].axes;
-    return add(m, i);
+    return nb_maker_add(m, i);
 }
 
 /* The work of line k at a point; its value before any reduction. */
-static int body(maker *m, int k)
+static int body(nb_maker *m, int k)
 {
+    if (m->f->point[k]) return nb_maker_point(m, k);
     nb_call c = nb_call_of(m->f->plan->node[k]);
     nb_gen g;
     nb_val result = nb_gen_body(&g, &c);
@@ -155,7 +145,8 @@ static int body(maker *m, int k)
     for (int i = 0; i < NB_MAX_SCALAR_IN; i++)
         v[i] = -1;
     for (int i = 0; i < c.nin; i++)
-        if ((v[i] = operand(m, k, i, g.in_bool[i] ? NB_BOOL : compute)) < 0)
+        if ((v[i] = nb_maker_operand(m, k, i,
+                                     g.in_bool[i] ? NB_BOOL : compute)) < 0)
             return -1;
     bool copies = c.op->scalar == NB_S_copy;
     for (int i = 0; !copies && i < g.n; i++) {
@@ -165,7 +156,7 @@ static int body(maker *m, int k)
     return copies ? v[0] : v[result.id];
 }
 
-static bool add_line(maker *m, int k)
+static bool add_line(nb_maker *m, int k)
 {
     const nb_fusion *f = m->f;
     const nb_tensor *y = f->plan->node[k];
@@ -180,23 +171,23 @@ static bool add_line(maker *m, int k)
                            .reduce = c.op->reduce,
                            .arg = {x, x, x},
                            .axes = v->axes & ~m->nest->inner};
-        if ((x = add(m, r)) < 0) return false;
+        if ((x = nb_maker_add(m, r)) < 0) return false;
     }
     /* A cast to a narrow float rounds; other results keep what they have. */
     nb_dtype d = (nb_dtype)y->dtype;
-    if (wide(d) != d && c.op->scalar == NB_S_copy)
-        x = converted(m, converted(m, x, d), wide(d));
+    if (nb_wide(d) != d && c.op->scalar == NB_S_copy)
+        x = nb_maker_convert(m, nb_maker_convert(m, x, d), nb_wide(d));
     else
-        x = converted(m, x, wide(d));
+        x = nb_maker_convert(m, x, nb_wide(d));
     if (x < 0) return false;
     m->value[k] = x;
     if (!nb_line_is_stored(f, k)) return true;
     nb_nest_value s = {.kind = NB_NEST_STORE, .arg = {x, x, x}};
     nb_operand_axes(f, k, f->axes[k]->nin, axis);
-    return access_to(m, k, axis, &s) && add(m, s) >= 0;
+    return nb_maker_access(m, k, axis, &s) && nb_maker_add(m, s) >= 0;
 }
 
-static bool make_nest(maker *m, nb_step *s)
+static bool make_nest(nb_maker *m, nb_step *s)
 {
     const nb_fused *n = &m->f->nest[m->group];
     m->step = s;
@@ -270,7 +261,7 @@ static bool add_step(nb_fusion *f, int k, int *value)
     }
     nb_step *s = &p->step[p->nsteps++];
     *s = turns;
-    maker m = {.f = f, .group = p->group[k], .value = value};
+    nb_maker m = {.f = f, .group = p->group[k], .value = value};
     return m.group < 0 || (make_nest(&m, s) && split_last(p));
 }
 

@@ -12,6 +12,8 @@
 
 #include "base/philox.h"
 #include "core/convert.h"
+#include "core/point.h"
+#include "ops/copy.h"
 #include "ops/view.h"
 
 #include <pthread.h>
@@ -152,6 +154,42 @@ static bool bits_kernel(const nb_kernel *k)
     return true;
 }
 
+/* The upper word of a times b, from products of halves. */
+static nb_val upper(nb_point *p, nb_val a, uint64_t b)
+{
+    nb_val half = nb_p_number(p, NB_U64, 32);
+    nb_val mask = nb_p_number(p, NB_U64, 0xffffffff);
+    nb_val b0 = nb_p_number(p, NB_U64, (int64_t)(b & 0xffffffff));
+    nb_val b1 = nb_p_number(p, NB_U64, (int64_t)(b >> 32));
+    nb_val a0 = nb_p_two(p, NB_S_and, a, mask);
+    nb_val a1 = nb_p_two(p, NB_S_shr, a, half);
+    nb_val t = nb_p_two(p, NB_S_shr, nb_p_two(p, NB_S_mul, a0, b0), half);
+    t = nb_p_two(p, NB_S_add, t, nb_p_two(p, NB_S_mul, a1, b0));
+    nb_val u = nb_p_two(p, NB_S_and, t, mask);
+    u = nb_p_two(p, NB_S_add, u, nb_p_two(p, NB_S_mul, a0, b1));
+    t = nb_p_two(p, NB_S_add, nb_p_two(p, NB_S_shr, t, half),
+                 nb_p_two(p, NB_S_shr, u, half));
+    return nb_p_two(p, NB_S_add, t, nb_p_two(p, NB_S_mul, a1, b1));
+}
+
+static bool bits_point(nb_point *p, const nb_call *c, nb_val *y)
+{
+    int64_t below = nb_arg_int(c, 2), step[NB_MAX_RANK] = {0};
+    nb_dtype d = (nb_dtype)nb_arg_int(c, 1);
+    nb_extents s;
+    nb_val key[2];
+    if (!nb_draw_sizes(c, 0, &s)) return false;
+    nb_row_major(s.n, s.at, step);
+    for (int i = 0; i < 2; i++) {
+        nb_val at = nb_p_number(p, NB_I64, i);
+        key[i] = nb_p_read_at(p, 0, NB_U32, &at, NB_NO_VAL);
+    }
+    *y = nb_p_word(p, nb_p_place(p, 0, step), key[0], key[1], d,
+                   (uint32_t)nb_arg_int(c, 3), FOR_BITS);
+    if (below) *y = upper(p, *y, (uint64_t)below);
+    return true;
+}
+
 nb_op nb_op_random_bits = {
     .name = "random_bits",
     .doc = "Random words of a stream of the key, uint32 or uint64; the latter "
@@ -167,6 +205,7 @@ nb_op nb_op_random_bits = {
     .out = NB_OUT_ATTR,
     .fixed = 1,
     .kernel = bits_kernel,
+    .point = bits_point,
 };
 
 nb_tensor *nb_draw_bits(nb_tensor *key, nb_extents s, nb_dtype d,

@@ -5,6 +5,7 @@
 #include "ops/view.h"
 
 #include "core/convert.h"
+#include "core/point.h"
 
 #include <math.h>
 
@@ -41,6 +42,14 @@ static bool iota_kernel(const nb_kernel *k)
     return true;
 }
 
+static bool iota_point(nb_point *p, const nb_call *c, nb_val *y)
+{
+    nb_dtype d;
+    if (!nb_arg_dtype(c, 1, NB_I64, &d)) return false;
+    *y = nb_p_convert(p, nb_p_along(p, 0, 0, 1), d);
+    return true;
+}
+
 nb_op nb_op_iota = {
     .name = "iota",
     .doc = "The numbers 0, 1, 2 and so on.",
@@ -52,6 +61,7 @@ nb_op nb_op_iota = {
     .out = NB_OUT_ATTR,
     .kind = NB_CONSTANT,
     .kernel = iota_kernel,
+    .point = iota_point,
 };
 
 nb_tensor *nb_iota(int64_t size, nb_dtype dtype)

@@ -5,6 +5,7 @@
  * is at work at a time (a copy); all else once. */
 #include "backend/cpu/emit.h"
 
+#include "backend/cpu/emit_point.h"
 #include "backend/cpu/scalar.h"
 
 #include <string.h>
@@ -197,10 +198,84 @@ static nb_v kept_at(emitter *e, int k, int copy)
     return nb_ir_at(e->ir, room, memory_type(e->x->value[k].dtype), at);
 }
 
+/* The index of a vector's first element. */
+static nb_v whole_index(emitter *e, int k, int copy)
+{
+    const nb_nest_value *v = &e->x->value[k];
+    nb_v at = number(e, nb_slot_offset(k));
+    for (int a = 0; a < e->x->naxes; a++) {
+        if (!v->stride[a]) continue;
+        nb_v i = e->i[a];
+        if (a == e->w.vector) i = plus(e, i, i64((int64_t)copy * e->lanes));
+        at = plus(e, at, stepped(e, i, k, a));
+    }
+    return at;
+}
+
+static nb_v vector_stride(const emitter *e, int k)
+{
+    return e->w.vector < 0 ? i64(0) : number(e, nb_slot_stride(k, e->w.vector));
+}
+
+static nb_v emit_pick(emitter *e, int k, int copy)
+{
+    const nb_nest_value *v = &e->x->value[k];
+    bool vector = nb_walk_is_vector(&e->w, k);
+    nb_v at = index_of(e, k, copy);
+    nb_picked p = {.at =
+                       nb_ir_at(e->ir, e->base[k], memory_type(v->stored), at),
+                   .by = get(e, v->arg[0], copy),
+                   .when = get(e, v->arg[1], copy),
+                   .stride = vector_stride(e, k),
+                   .lanes = vector ? e->lanes : 1,
+                   .mask = vector ? e->mask : NULL};
+    return nb_emit_convert(e->ir, nb_emit_pick(e->ir, &p, v->stored), v->stored,
+                           v->dtype);
+}
+
+/* Whether vectors of words hold whole blocks: their numbers run along the
+ * vector axis from a multiple of `per` on. */
+static bool has_whole_blocks(const emitter *e, const nb_nest_value *v)
+{
+    const nb_nest_value *n = &e->x->value[v->arg[0]];
+    int per = v->dtype == NB_U64 ? 2 : 4;
+    if (n->kind != NB_NEST_INDEX || e->w.vector < 0) return false;
+    if (n->stride[e->w.vector] != 1 || e->mask || e->copies % 2) return false;
+    if (e->lanes % per || n->offset % per) return false;
+    if (nb_nest_varies(e->x, nb_slot_offset(v->arg[0]))) return false;
+    for (int a = 0; a < e->x->naxes; a++)
+        if (a != e->w.vector &&
+            (n->stride[a] % per ||
+             nb_nest_varies(e->x, nb_slot_stride(v->arg[0], a))))
+            return false;
+    return !nb_walk_is_vector(&e->w, v->arg[1]) &&
+           !nb_walk_is_vector(&e->w, v->arg[2]);
+}
+
+/* Two copies at a time where that is less work. */
+static nb_v emit_word(emitter *e, int k, int copy)
+{
+    const nb_nest_value *v = &e->x->value[k];
+    nb_v y[2], first;
+    nb_stream s = {{get(e, v->arg[1], copy), get(e, v->arg[2], copy)}, v->bits};
+    if (!has_whole_blocks(e, v))
+        return nb_emit_word(e->ir, &s, v->dtype, get(e, v->arg[0], copy));
+    if (copy % 2) return e->value[copy][k];
+    first = whole_index(e, v->arg[0], copy);
+    nb_emit_words(e->ir, &s, v->dtype, first, e->lanes, y);
+    e->value[copy + 1][k] = y[1];
+    return y[0];
+}
+
 static nb_v compute(emitter *e, int k, int copy)
 {
     const nb_nest_value *v = &e->x->value[k];
     if (v->kind == NB_NEST_LOAD) return emit_load(e, k, copy);
+    if (v->kind == NB_NEST_PICK) return emit_pick(e, k, copy);
+    if (v->kind == NB_NEST_WORD) return emit_word(e, k, copy);
+    if (v->kind == NB_NEST_INDEX)
+        return nb_emit_index(e->ir, whole_index(e, k, copy),
+                             vector_stride(e, k), e->lanes, v->dtype);
     nb_v a = get(e, v->arg[0], copy);
     if (v->kind == NB_NEST_CONVERT)
         return nb_emit_convert(e->ir, a, v->compute, v->dtype);
@@ -511,7 +586,7 @@ static nb_v place_unit(emitter *e, nb_v u)
     }
     for (int k = 0; k < e->x->n; k++) {
         const nb_nest_value *v = &e->x->value[k];
-        if (v->kind != NB_NEST_LOAD && v->kind != NB_NEST_STORE) continue;
+        if (!nb_nest_in_memory(v)) continue;
         nb_v at = number(e, nb_slot_offset(k));
         for (int a = 0; a < e->x->naxes; a++)
             if (is_placed(e, a)) at = plus(e, at, stepped(e, e->i[a], k, a));
@@ -612,7 +687,7 @@ static void describe(const emitter *e, nb_emitted *out)
     double cycles = 0;
     for (int k = 0; k < e->x->n; k++) {
         const nb_nest_value *v = &e->x->value[k];
-        cycles += v->kind == NB_NEST_SCALAR ? nb_scalar_cost(v->scalar) : 1;
+        cycles += nb_nest_cost(v);
     }
     *out = (nb_emitted){.vector = e->w.vector,
                         .tile = e->w.tile,

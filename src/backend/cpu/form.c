@@ -25,11 +25,6 @@ void nb_walk_free(nb_walk *w)
         nb_free(w->needed[q]);
 }
 
-static bool in_memory(const nb_nest_value *v)
-{
-    return v->kind == NB_NEST_LOAD || v->kind == NB_NEST_STORE;
-}
-
 /* The last axis that is inner, or that is not. */
 static int last_axis(const nb_nest *x, bool inner)
 {
@@ -44,7 +39,7 @@ static int liking(const nb_nest *x, int a)
     int n = 0;
     for (int k = 0; k < x->n; k++) {
         const nb_nest_value *v = &x->value[k];
-        if (!in_memory(v) || !v->stride[a]) continue;
+        if (!nb_nest_in_memory(v) || !v->stride[a]) continue;
         n += v->stride[a] == 1 ? 1 : -1;
     }
     return n;
@@ -96,7 +91,8 @@ static void choose_tile(nb_walk *w)
     if (w->form != NB_FORM_MAP || w->vector < 0) return;
     for (int k = 0; k < x->n; k++) {
         const nb_nest_value *v = &x->value[k];
-        if (!in_memory(v) || !v->stride[w->vector] || v->stride[w->vector] == 1)
+        if (!nb_nest_in_memory(v) || !v->stride[w->vector] ||
+            v->stride[w->vector] == 1)
             continue;
         for (int a = 0; a < x->naxes; a++)
             if (v->stride[a] == 1 && x->size[a] > 1) w->tile = a;
@@ -107,9 +103,21 @@ static void choose_tile(nb_walk *w)
     w->nloops = 2;
 }
 
-static int cost_of(const nb_nest_value *v)
+/* Whether a value is a vector, or what a row's vectors become. */
+static bool is_along(const nb_walk *w, const nb_nest_value *v)
 {
-    return v->kind == NB_NEST_SCALAR ? nb_scalar_cost(v->scalar) : 1;
+    bool number = v->kind == NB_NEST_CONST || v->kind == NB_NEST_INDEX ||
+                  v->kind == NB_NEST_SCALAR || v->kind == NB_NEST_CONVERT ||
+                  nb_nest_reads(v);
+    return !number || w->vector < 0 || v->axes >> w->vector & 1;
+}
+
+/* Random words are made for two vectors at once. */
+static bool draws(const nb_nest *x)
+{
+    for (int k = 0; k < x->n; k++)
+        if (x->value[k].kind == NB_NEST_WORD) return true;
+    return false;
 }
 
 static void choose_width(nb_walk *w)
@@ -119,8 +127,8 @@ static void choose_width(nb_walk *w)
     int64_t n = w->vector < 0 ? 1 : x->size[w->vector];
     for (int k = 0; k < x->n; k++) {
         int bytes = (int)nb_dtype_size(x->value[k].dtype);
-        if (bytes > widest) widest = bytes;
-        cost += cost_of(&x->value[k]);
+        if (bytes > widest && is_along(w, &x->value[k])) widest = bytes;
+        cost += nb_nest_cost(&x->value[k]);
     }
     w->masks = nb_cpu_target()->masks;
     w->lanes = nb_cpu_target()->vector_bytes / widest;
@@ -128,6 +136,7 @@ static void choose_width(nb_walk *w)
     while (w->lanes > 1 && !w->masks && n < w->lanes)
         w->lanes /= 2;
     w->copies = cost > 60 ? 1 : cost > 30 ? 2 : 4;
+    if (w->copies == 1 && draws(x)) w->copies = 2;
     if (w->form == NB_FORM_COLUMN && cost < 16) w->copies = cost < 8 ? 16 : 8;
     while (w->copies > 1 && n < (int64_t)w->copies * w->lanes)
         w->copies /= 2;
@@ -146,7 +155,7 @@ static double traffic(const nb_nest *x)
         double n = (double)nb_dtype_size(v->stored);
         for (int a = 0; a < x->naxes; a++)
             if (v->stride[a]) n *= (double)x->size[a];
-        if (in_memory(v)) bytes += n;
+        if (nb_nest_in_memory(v)) bytes += n;
     }
     return bytes;
 }
@@ -165,8 +174,8 @@ static void find_past(nb_walk *w)
         for (int a = 0; a < x->naxes; a++)
             if (a != w->vector) whole = whole && v->stride[a] % w->lanes == 0;
         for (int j = 0; whole && j < x->n; j++)
-            whole = x->value[j].kind != NB_NEST_LOAD ||
-                    x->value[j].buffer != v->buffer;
+            whole =
+                !nb_nest_reads(&x->value[j]) || x->value[j].buffer != v->buffer;
         w->past[k] = whole;
     }
 }
@@ -226,7 +235,7 @@ static int again(const nb_walk *w, int k, int *seen)
     int cost = 0;
     if (seen[k] || !w->level[k] || v->kind == NB_NEST_REDUCE) return 0;
     seen[k] = 1;
-    if (v->kind == NB_NEST_SCALAR) cost = nb_scalar_cost(v->scalar);
+    if (nb_nest_computes(v)) cost = nb_nest_cost(v);
     for (int i = 0; i < nb_nest_args(v); i++)
         cost += again(w, v->arg[i], seen);
     return cost;
@@ -251,7 +260,7 @@ static bool keep_one(nb_walk *w, int *seen)
     const nb_nest *x = w->nest;
     for (int k = x->n - 1; k >= 0; k--) {
         int first = -1, times = 0;
-        if (x->value[k].kind != NB_NEST_SCALAR || w->kept[k] >= 0) continue;
+        if (!nb_nest_computes(&x->value[k]) || w->kept[k] >= 0) continue;
         for (int q = 0; q < w->npasses; q++)
             if (w->needed[q][k]) {
                 if (first < 0) first = q;

@@ -380,6 +380,31 @@ nb_v nb_ir_half(nb_ir *ir, nb_v a, int first)
     return v;
 }
 
+nb_v nb_ir_weave(nb_ir *ir, nb_v a, nb_v b, bool after)
+{
+    int first = after ? a.lanes / 2 : 0;
+    nb_v v = assign(ir, a.type, a.lanes, "shufflevector");
+    put_operand(&ir->body, a, a.lanes);
+    nb_text_add(&ir->body, ", ");
+    put_operand(&ir->body, b, a.lanes);
+    nb_text_add(&ir->body, ", <%d x i32> <", a.lanes);
+    for (int i = 0; i < a.lanes; i++)
+        nb_text_add(&ir->body, "%si32 %d", i ? ", " : "",
+                    first + i / 2 + (i % 2 ? a.lanes : 0));
+    nb_text_add(&ir->body, ">\n");
+    return v;
+}
+
+nb_v nb_ir_recast(nb_ir *ir, nb_v a, nb_irt type, int lanes)
+{
+    nb_v v = assign(ir, (int)type, lanes, "bitcast");
+    put_operand(&ir->body, a, a.lanes);
+    nb_text_add(&ir->body, " to ");
+    put_type(&ir->body, (int)type, lanes);
+    finish(ir);
+    return v;
+}
+
 /* Memory */
 
 nb_v nb_ir_at(nb_ir *ir, nb_v base, nb_irt type, nb_v index)

@@ -73,6 +73,10 @@ nb_v nb_ir_lane(nb_ir *ir, nb_v a, int lane);       /* one number */
 nb_v nb_ir_any(nb_ir *ir, nb_v test);               /* is it so in a lane? */
 /* The lanes from `first` on, half of them. */
 nb_v nb_ir_half(nb_ir *ir, nb_v a, int first);
+/* a0 b0 a1 b1 ..., as many as a has: those before the middle, or after it. */
+nb_v nb_ir_weave(nb_ir *ir, nb_v a, nb_v b, bool after);
+/* The same bits as so many lanes of a type. */
+nb_v nb_ir_recast(nb_ir *ir, nb_v a, nb_irt type, int lanes);
 
 /* Memory.  at[index], index in elements of the type; alignment of one element.
  * Under a mask, lanes that are off read zero and write nothing. */
