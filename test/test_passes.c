@@ -215,6 +215,30 @@ static const golden goldens[] = {
      "%v3: f32[2] = add(%v1, 0.0:f32)\n"
      "%v4: f32[2] = add(%v1, -0.0:f32)\n"
      "return (%v2, %v3, %v4)"},
+    {"pick", "few elements are picked before what is computed with them",
+     "f32[2,64], f32[2,1], i64[2,1]",
+     "%v1: f32[2,64] = sub(%a1, %a2)\n"
+     "%v2: f32[2,64] = exp(%v1)\n"
+     "%v3: f32[2,64] = mul(%v1, %v2)\n"
+     "%v4: f32[2,1] = take_along(%v3, %a3)\n"
+     "return (%v2, %v4)",
+     "%v1: f32[2,64] = sub(%a1, %a2)\n"
+     "%v2: f32[2,64] = exp(%v1)\n"
+     "%v3: f32[2,64] = mul(%v1, %v2)\n"
+     "%v4: f32[2,1] = take_along(%a1, %a3)\n"
+     "%v5: f32[2,1] = sub(%v4, %a2)\n"
+     "%v6: f32[2,1] = take_along(%a1, %a3)\n"
+     "%v7: f32[2,1] = sub(%v6, %a2)\n"
+     "%v8: f32[2,1] = exp(%v7)\n"
+     "%v9: f32[2,1] = mul(%v5, %v8)\n"
+     "return (%v2, %v9)"},
+    {"pick", "many are not", "f32[2,4], i64[2,1]",
+     "%v1: f32[2,4] = exp(%a1)\n"
+     "%v2: f32[2,1] = take_along(%v1, %a2)\n"
+     "return %v2",
+     "%v1: f32[2,4] = exp(%a1)\n"
+     "%v2: f32[2,1] = take_along(%v1, %a2)\n"
+     "return %v2"},
     {"cse", "what is computed again is not what was computed before", "f32[2]",
      "%v1: f32[2] = sin(%a1)\n"
      "%v2: f32[2] = again(%a1, %v1)\n"

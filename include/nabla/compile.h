@@ -71,8 +71,8 @@ NB_API nb_tensor *nb_donated(const nb_tensor *x);
 
 /* Its text at a stage; yours, nb_text_release.  "graph": what was recorded;
  * the name of a pass over graphs ("inline", "canonicalise", "fold", "simplify",
- * "cse", "again", "dead", "recompute"): what was left after it; "plan": loops,
- * calls and blocks of memory.  NULL stands for "graph".
+ * "pick", "cse", "again", "dead", "recompute"): what was left after it; "plan":
+ * loops, calls and blocks of memory.  NULL stands for "graph".
  *
  * NABLA_DISABLE=name,name in the environment leaves passes out, also "fuse",
  * "schedule", "memory" and "code"; NABLA_DUMP=name,name, or all, prints what is

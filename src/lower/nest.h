@@ -7,8 +7,8 @@
  * are in order: each uses earlier ones.
  *
  * Memory is a list of buffers; a load or store steps through one by strides, in
- * elements.  A pick's index is also computed, and where its test fails memory
- * is not touched.
+ * elements.  A pick's index is also computed, in 32 bits or 64, and where its
+ * test fails memory is not touched.
  *
  * Random words are those of Philox 4x32-10 (base/philox.h): word n is number
  * n % 4 of the block with counter n / 4, the stream and what it is for; of 64

@@ -14,6 +14,8 @@ const nb_pass nb_passes[] = {
      "looks at everything as it is, and copies to the same dtype, are gone"},
     {"fold", nb_pass_fold, "what is known is computed, if it is small"},
     {"simplify", nb_pass_simplify, "algebra, by the facts of facts.def"},
+    {"pick", nb_pass_pick,
+     "few elements are picked before they are computed with, not after"},
     {"cse", nb_pass_cse, "equal calls become one"},
     {"again", nb_pass_again,
      "what held recomputation apart from the first time is gone"},

@@ -32,6 +32,7 @@ bool nb_pass_inline(nb_graph *g);
 bool nb_pass_canonicalise(nb_graph *g);
 bool nb_pass_fold(nb_graph *g);
 bool nb_pass_simplify(nb_graph *g);
+bool nb_pass_pick(nb_graph *g);
 bool nb_pass_cse(nb_graph *g);
 bool nb_pass_again(nb_graph *g);
 bool nb_pass_dead(nb_graph *g);

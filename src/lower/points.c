@@ -5,15 +5,18 @@
  * others are computed, and the load becomes a pick. */
 #include "lower/steps.h"
 
-#include <string.h>
+#include <math.h>
 
 typedef struct point {
     nb_maker *m;
     int line;
     const nb_point *p;
-    int axis[NB_MAX_DIMS]; /* of the nest, by dim of the result */
-    int value[NB_MAX_POINT];
+    int axis[NB_MAX_DIMS];   /* of the nest, by dim of the result */
+    int value[NB_MAX_POINT]; /* NONE until it is needed */
 } point;
+enum { NONE = -2 };
+
+static int value(point *q, int k);
 
 static const nb_point_value *code(const point *q, int k)
 {
@@ -74,14 +77,36 @@ static int place(point *q, const nb_point_value *c)
     return nb_maker_add(q->m, v);
 }
 
-/* x + stride times value k, as an index. */
-static int further(point *q, int x, int k, int64_t stride)
+/* Offsets within line k are computed in 32 bits if those hold them all. */
+static nb_dtype offset_type(const nb_plan *p, int k)
+{
+    int64_t size[NB_MAX_DIMS], unused[NB_MAX_DIMS];
+    double most = 0;
+    for (int d = nb_tensor_strides(p->node[k], size, unused) - 1; d >= 0; d--)
+        most += fabs((double)p->place[k].stride[d] * (double)size[d]);
+    return most <= INT32_MAX ? NB_I32 : NB_I64;
+}
+
+/* x + stride times value k of the code, in dtype d; without an x, -1. */
+static int further(point *q, int x, int k, int64_t stride, nb_dtype d)
 {
     nb_maker *m = q->m;
-    int by = nb_maker_convert(m, q->value[k], NB_I64);
-    int step = nb_maker_number(m, NB_I64, &stride, NB_I64);
-    by = scalar(q, NB_S_mul, NB_I64, (int[]){by, step, step});
-    return x < 0 ? by : scalar(q, NB_S_add, NB_I64, (int[]){x, by, by});
+    int by = nb_maker_convert(m, value(q, k), d);
+    if (stride != 1) {
+        int step = nb_maker_number(m, d, &stride, NB_I64);
+        by = scalar(q, NB_S_mul, d, (int[]){by, step, step});
+    }
+    return x < 0 ? by : scalar(q, NB_S_add, d, (int[]){x, by, by});
+}
+
+/* Adds a place along an axis of that stride to an access. */
+static void step_along(const point *q, const nb_point_value *at, int64_t stride,
+                       nb_nest_value *v)
+{
+    v->offset += at->number * stride;
+    for (int d = 0; at->kind == NB_AT_PLACE && d < q->p->rank; d++)
+        if (result_axis(q, d) >= 0)
+            v->stride[result_axis(q, d)] += at->step[d] * stride;
 }
 
 /* Where the axes of the input are: into the access, and what is computed into
@@ -90,19 +115,17 @@ static bool follow(point *q, const nb_point_value *c, nb_nest_value *v, int *by)
 {
     const nb_plan *p = q->m->f->plan;
     int k = p->graph->line[q->line].in[c->input], lanes = p->node[k]->nlanes;
+    nb_dtype d = offset_type(p, k);
     *by = -1;
     for (int a = 0; a < p->node[k]->rank; a++) {
         const nb_point_value *at = code(q, c->at[a]);
         int64_t stride = p->place[k].stride[lanes + a];
         if (stride == 0) continue;
         if (at->kind == NB_AT_NUMBER || at->kind == NB_AT_PLACE) {
-            v->offset += at->number * stride;
-            for (int d = 0; at->kind == NB_AT_PLACE && d < q->p->rank; d++)
-                if (result_axis(q, d) >= 0)
-                    v->stride[result_axis(q, d)] += at->step[d] * stride;
+            step_along(q, at, stride, v);
             continue;
         }
-        if ((*by = further(q, *by, c->at[a], stride)) < 0) return false;
+        if ((*by = further(q, *by, c->at[a], stride, d)) < 0) return false;
     }
     for (int a = 0; a < q->m->nest->naxes; a++)
         if (v->stride[a]) v->axes |= 1u << a;
@@ -129,7 +152,7 @@ static int repeated(point *q, const nb_point_value *c, const nb_line *number)
     int x = nb_maker_number(m, type(c), &bits, number->dtype);
     if (c->when < 0) return x;
     int none = nb_maker_number(m, type(c), &zero, NB_I64);
-    return scalar(q, NB_S_select, type(c), (int[]){q->value[c->when], x, none});
+    return scalar(q, NB_S_select, type(c), (int[]){value(q, c->when), x, none});
 }
 
 static int read_elsewhere(point *q, const nb_point_value *c)
@@ -143,7 +166,8 @@ static int read_elsewhere(point *q, const nb_point_value *c)
     nb_nest_value v = {.kind = NB_NEST_LOAD};
     nb_operand_axes(m->f, q->line, c->input, axis);
     if (!nb_maker_access(m, k, axis, &v) || !follow(q, c, &v, &by)) return -1;
-    int when = c->when < 0 ? -1 : q->value[c->when];
+    int when = c->when < 0 ? -1 : value(q, c->when);
+    if (c->when >= 0 && when < 0) return -1;
     int x = by < 0 && when < 0 ? nb_maker_load(m, v) : pick(q, v, by, when);
     return nb_maker_convert(m, x, type(c));
 }
@@ -153,17 +177,24 @@ static int word(point *q, const nb_point_value *c)
     nb_nest_value v = {
         .kind = NB_NEST_WORD, .dtype = type(c), .bits = c->number};
     for (int i = 0; i < 3; i++) {
-        v.arg[i] = q->value[c->arg[i]];
+        v.arg[i] = value(q, c->arg[i]);
+        if (v.arg[i] < 0) return -1;
         v.axes |= q->m->nest->value[v.arg[i]].axes;
     }
     return nb_maker_add(q->m, v);
 }
 
-/* Places and numbers that 32 bits hold, which are compared in those. */
-static bool are_narrow(const point *q, const nb_point_value *c)
+/* Places and numbers that 32 bits hold, and so do tests of them and quotients:
+ * vectors are longer, division is faster. */
+static bool are_narrow(point *q, const nb_point_value *c)
 {
+    bool fits = nb_scalar_is_test(c->scalar) || c->scalar == NB_S_quot ||
+                c->scalar == NB_S_mod;
+    if (!fits) return false;
     for (int i = 0; i < 3; i++) {
-        const nb_nest_value *v = &q->m->nest->value[q->value[c->arg[i]]];
+        int x = value(q, c->arg[i]);
+        if (x < 0) return false;
+        const nb_nest_value *v = &q->m->nest->value[x];
         bool number = v->kind == NB_NEST_CONST && v->dtype == NB_I64 &&
                       v->bits == (int32_t)v->bits;
         if (!number && v->dtype != NB_I32) return false;
@@ -175,12 +206,11 @@ static int instruction(point *q, const nb_point_value *c)
 {
     nb_dtype compute = type(code(q, c->arg[2]));
     int arg[3];
-    if (compute == NB_I64 && nb_scalar_is_test(c->scalar) && are_narrow(q, c))
-        compute = NB_I32;
+    if (compute == NB_I64 && are_narrow(q, c)) compute = NB_I32;
     for (int i = 0; i < 3; i++) {
         nb_dtype d = type(code(q, c->arg[i]));
         if (d == NB_I64) d = compute;
-        arg[i] = nb_maker_convert(q->m, q->value[c->arg[i]], d);
+        arg[i] = nb_maker_convert(q->m, value(q, c->arg[i]), d);
     }
     return scalar(q, c->scalar, compute, arg);
 }
@@ -197,10 +227,16 @@ static int one(point *q, int k)
                    ? read_elsewhere(q, c)
                    : nb_maker_operand(q->m, q->line, c->input, type(c));
     case NB_AT_CONVERT:
-        return nb_maker_convert(q->m, q->value[c->arg[0]], type(c));
+        return nb_maker_convert(q->m, value(q, c->arg[0]), type(c));
     case NB_AT_WORD: return word(q, c);
     default: return instruction(q, c);
     }
+}
+
+static int value(point *q, int k)
+{
+    if (q->value[k] == NONE) q->value[k] = one(q, k);
+    return q->value[k];
 }
 
 int nb_maker_point(nb_maker *m, int k)
@@ -209,6 +245,6 @@ int nb_maker_point(nb_maker *m, int k)
     point q = {.m = m, .line = k, .p = f->point[k]};
     nb_operand_axes(f, k, f->axes[k]->nin, q.axis);
     for (int i = 0; i < q.p->n; i++)
-        if ((q.value[i] = one(&q, i)) < 0) return -1;
-    return q.value[q.p->result.id];
+        q.value[i] = NONE;
+    return value(&q, q.p->result.id);
 }

@@ -24,9 +24,11 @@ typedef struct nb_rewrite {
 typedef bool nb_visit(nb_rewrite *r, void *ctx);
 bool nb_graph_rewrite(nb_graph *g, nb_visit *visit, void *ctx);
 
-/* A line before the one looked at, which moves: its number, or -1.  Its lists
- * become the graph's, also where it fails. */
+/* A line before the one looked at, which moves: where it is, or -1.  Its lists
+ * become the graph's, also where that fails. */
 int nb_rewrite_insert(nb_rewrite *r, nb_line l);
+
+/* The same of a number. */
 int nb_rewrite_number(nb_rewrite *r, nb_dtype dtype, int64_t bits);
 
 static inline nb_line *nb_rewrite_line(const nb_rewrite *r)

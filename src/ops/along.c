@@ -31,6 +31,19 @@ static bool take_kernel(const nb_kernel *k)
     return nb_index_read(k, &last);
 }
 
+/* Axes before the last stand under those of the result, from the right. */
+static bool take_point(nb_point *p, const nb_call *c, nb_val *y)
+{
+    nb_val at[NB_MAX_RANK], when = NB_NO_VAL;
+    int last_axis = RANK(0) - 1, more = p->rank - RANK(0);
+    for (int d = 0; d < last_axis; d++)
+        at[d] = SIZE(0, d) == 1 ? nb_p_number(p, NB_I64, 0)
+                                : nb_p_along(p, d + more, 0, 1);
+    at[last_axis] = nb_index_at(p, 1, SIZE(0, last_axis), true, &when);
+    *y = nb_p_read_at(p, 0, (nb_dtype)c->in[0]->dtype, at, when);
+    return true;
+}
+
 TRANSPOSE(take_along, put(nb_fill_like(c->in[0], 0), c->in[1], ct))
 
 nb_op nb_op_take_along = {
@@ -43,13 +56,34 @@ nb_op nb_op_take_along = {
     .check = some_check,
     .kind = NB_LINEAR,
     .index = 2,
+    .picks = true,
     .kernel = take_kernel,
+    .point = take_point,
     .transpose = take_along_transpose,
 };
 
 static bool put_kernel(const nb_kernel *k)
 {
     return nb_index_write(k, &last, NB_PUT_ADD);
+}
+
+/* Of one update a row, each element asks whether it is meant. */
+static bool put_point(nb_point *p, const nb_call *c, nb_val *y)
+{
+    nb_dtype d = (nb_dtype)c->in[0]->dtype;
+    int64_t n = nb_size(c->in[0], -1);
+    nb_val when = NB_NO_VAL, zero = nb_p_number(p, d, 0);
+    if (nb_size(c->in[2], -1) != 1 || n == 0) return false;
+    nb_val at = nb_index_at(p, 2, n, true, &when);
+    nb_val here = nb_p_along(p, p->rank - 1, 0, 1);
+    if (n <= INT32_MAX) {
+        at = nb_p_convert(p, at, NB_I32);
+        here = nb_p_convert(p, here, NB_I32);
+    }
+    nb_val u = nb_p_scalar(p, NB_S_select, nb_p_two(p, NB_S_eq, at, here),
+                           nb_p_read(p, 1, d), zero);
+    *y = nb_p_two(p, NB_S_add, nb_p_read(p, 0, d), u);
+    return true;
 }
 
 TRANSPOSE(put_along, i == 0 ? ct : take(ct, c->in[2]))
@@ -67,6 +101,7 @@ nb_op nb_op_put_along = {
     .in = NB_IN_COMMON,
     .index = 4,
     .kernel = put_kernel,
+    .point = put_point,
     .transpose = put_along_transpose,
 };
 

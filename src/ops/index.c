@@ -143,6 +143,54 @@ static nb_tensor *index_transpose(const nb_call *c, int i, nb_tensor *ct)
     return nb_place(&nb_op_index_add, nb_fill_like(c->in[0], 0), ct, &p);
 }
 
+/* An unsigned index beyond int64 is out of range, not negative. */
+static nb_val read_index(nb_point *p, int i)
+{
+    nb_dtype d = (nb_dtype)p->call->in[i]->dtype;
+    nb_val x = nb_p_read(p, i, d);
+    if (d == NB_U64)
+        x = nb_p_two(p, NB_S_min, x, nb_p_number(p, NB_U64, INT64_MAX));
+    return nb_p_convert(p, x, NB_I64);
+}
+
+nb_val nb_index_at(nb_point *p, int i, int64_t n, bool clamp, nb_val *when)
+{
+    nb_val zero = nb_p_number(p, NB_I64, 0),
+           last = nb_p_number(p, NB_I64, n - 1);
+    nb_val x = read_index(p, i);
+    nb_val end = nb_p_two(p, NB_S_add, x, nb_p_number(p, NB_I64, n));
+    x = nb_p_scalar(p, NB_S_select, nb_p_two(p, NB_S_lt, x, zero), end, x);
+    nb_val near = nb_p_two(p, NB_S_min, x, last);
+    near = nb_p_two(p, NB_S_max, near, zero);
+    if (!clamp) *when = nb_p_both(p, *when, nb_p_two(p, NB_S_eq, x, near));
+    return near;
+}
+
+static bool index_point(nb_point *p, const nb_call *c, nb_val *y)
+{
+    nb_pick pick = nb_pick_of(c);
+    nb_val at[NB_MAX_RANK], when = NB_NO_VAL;
+    int points = pick.index[0]->rank, kept = 0;
+    bool empty = false;
+    for (int d = 0; d < RANK(0); d++)
+        if (!is_picked(&pick, d)) {
+            int to = kept < pick.at ? kept : kept + points;
+            at[d] = nb_p_along(p, to, 0, 1);
+            kept++;
+        }
+    for (int k = 0; k < pick.n; k++)
+        empty = empty || SIZE(0, pick.axes[k]) == 0;
+    if (empty) {
+        *y = nb_p_number(p, (nb_dtype)c->in[0]->dtype, 0);
+        return true;
+    }
+    for (int k = 0; k < pick.n; k++)
+        at[pick.axes[k]] =
+            nb_index_at(p, 1 + k, SIZE(0, pick.axes[k]), pick.clamp, &when);
+    *y = nb_p_read_at(p, 0, (nb_dtype)c->in[0]->dtype, at, when);
+    return true;
+}
+
 static bool index_kernel(const nb_kernel *k)
 {
     nb_pick p = nb_pick_of(k->call);
@@ -163,6 +211,7 @@ nb_op nb_op_index = {
     .kind = NB_LINEAR,
     .index = ~1u,
     .kernel = index_kernel,
+    .point = index_point,
     .transpose = index_transpose,
 };
 

@@ -6,6 +6,7 @@
 #ifndef NB_OPS_INDEX_H
 #define NB_OPS_INDEX_H
 
+#include "core/point.h"
 #include "ops/ops.h"
 
 /* Which elements: n index tensors of one shape for n axes of the table.  In
@@ -45,6 +46,10 @@ nb_pick nb_pick_of(const nb_call *c);
 bool nb_index_check(nb_call *c);
 bool nb_place_sign(const nb_call *c, nb_text *t);
 void nb_sign_points(nb_text *t, const nb_tensor *index);
+
+/* What index input i says of an axis of n elements, where a point is: the
+ * nearest that there is; *when also asks that it was in range, if not `clamp`. */
+nb_val nb_index_at(nb_point *p, int i, int64_t n, bool clamp, nb_val *when);
 
 typedef enum nb_combine {
     NB_PUT_SET,

@@ -79,6 +79,30 @@ static bool concatenate_kernel(const nb_kernel *k)
     return true;
 }
 
+/* Every input is asked at every point, so that many are better copied. */
+static bool concatenate_point(nb_point *p, const nb_call *c, nb_val *y)
+{
+    enum { FEW = 8 };
+    int64_t axis = nb_arg_int(c, 0), start[NB_MAX_RANK] = {0};
+    int64_t size[NB_MAX_RANK], step[NB_MAX_RANK];
+    nb_dtype d = (nb_dtype)c->in[0]->dtype;
+    if (axis == NB_NONE || c->nin > FEW) return false;
+    nb_sizes(c->in[0], size);
+    for (int i = 1; i < c->nin; i++)
+        size[axis] += share(c, i);
+    for (int a = 0; a < RANK(0); a++)
+        step[a] = 1;
+    *y = nb_p_number(p, d, 0);
+    for (int i = 0; i < c->nin; start[axis] += share(c, i++)) {
+        nb_val at[NB_MAX_RANK];
+        if (nb_elements(c->in[i]) == 0) continue;
+        nb_val is = nb_window_at(p, i, start, size, step, at);
+        nb_val x = nb_p_read_at(p, i, d, at, is);
+        *y = is.id < 0 ? x : nb_p_scalar(p, NB_S_select, is, x, *y);
+    }
+    return true;
+}
+
 /* Each input gets its share of the cotangent. */
 static nb_tensor *concatenate_transpose(const nb_call *c, int i, nb_tensor *ct)
 {
@@ -103,6 +127,7 @@ nb_op nb_op_concatenate = {
     .infer = concatenate_infer,
     .kind = NB_LINEAR,
     .kernel = concatenate_kernel,
+    .point = concatenate_point,
     .transpose = concatenate_transpose,
 };
 

@@ -174,6 +174,23 @@ static bool embed_kernel(const nb_kernel *k)
     return true;
 }
 
+static bool embed_point(nb_point *p, const nb_call *c, nb_val *y)
+{
+    int n;
+    const int64_t *start = nb_arg_list(c, 0, &n);
+    const int64_t *size = nb_arg_list(c, 1, &n);
+    const int64_t *step = nb_arg_list(c, 2, &n);
+    nb_dtype d = (nb_dtype)c->in[0]->dtype;
+    nb_val at[NB_MAX_RANK];
+    if (nb_elements(c->in[0]) == 0) {
+        *y = nb_p_number(p, d, 0);
+        return true;
+    }
+    nb_val is = nb_window_at(p, 0, start, size, step, at);
+    *y = nb_p_read_at(p, 0, d, at, is);
+    return true;
+}
+
 static nb_tensor *embed_transpose(const nb_call *c, int i, nb_tensor *ct)
 {
     int n;
@@ -195,6 +212,7 @@ nb_op nb_op_embed = {
     .infer = window_infer,
     .kind = NB_LINEAR,
     .kernel = embed_kernel,
+    .point = embed_point,
     .transpose = embed_transpose,
 };
 

@@ -83,6 +83,23 @@ static bool update_kernel(const nb_kernel *k)
     return true;
 }
 
+static bool update_point(nb_point *p, const nb_call *c, nb_val *y)
+{
+    int n;
+    const int64_t *start = nb_arg_list(c, 0, &n);
+    const int64_t *step = nb_arg_list(c, 1, &n);
+    int64_t size[NB_MAX_RANK];
+    nb_dtype d = (nb_dtype)c->in[0]->dtype;
+    nb_val at[NB_MAX_RANK];
+    nb_sizes(c->in[0], size);
+    *y = nb_p_read(p, 0, d);
+    if (nb_elements(c->in[1]) == 0) return true;
+    nb_val is = nb_window_at(p, 1, start, size, step, at);
+    nb_val u = nb_p_read_at(p, 1, d, at, is);
+    *y = is.id < 0 ? u : nb_p_scalar(p, NB_S_select, is, u, *y);
+    return true;
+}
+
 /* y is u in the window and x around it. */
 static nb_tensor *update_transpose(const nb_call *c, int i, nb_tensor *ct)
 {
@@ -108,6 +125,7 @@ nb_op nb_op_update = {
     .kind = NB_LINEAR,
     .in = NB_IN_COMMON,
     .kernel = update_kernel,
+    .point = update_point,
     .transpose = update_transpose,
 };
 

@@ -2,6 +2,7 @@
 #ifndef NB_OPS_VIEW_H
 #define NB_OPS_VIEW_H
 
+#include "core/point.h"
 #include "ops/ops.h"
 
 /* x itself, lent once more. */
@@ -25,6 +26,12 @@ nb_window nb_window_of(const nb_tensor *x);
 /* Zeros of shape size with x in the window start, step: nb_slice transposed.*/
 nb_tensor *nb_embed(nb_tensor *x, const int64_t *start, const int64_t *size,
                     const int64_t *step);
+
+/* Input i as it lies in a window of the result, at a point: at[] is the place in
+ * the input; returns whether there is one, NB_NO_VAL if always.  The input has
+ * elements. */
+nb_val nb_window_at(nb_point *p, int i, const int64_t *start,
+                    const int64_t *size, const int64_t *step, nb_val *at);
 
 /* `size` places of one axis, from `start` on. */
 nb_tensor *nb_narrow(nb_tensor *x, int axis, int64_t start, int64_t size);

@@ -97,6 +97,11 @@ static bool add_input(job *j, nb_tensor *x, uint32_t mark)
     return nb_list_add(&j->in, nb_keep(x));
 }
 
+static bool loops(const nb_op *op)
+{
+    return op->scalar || op->body || op->point;
+}
+
 /* Under the graph lock: who is used how often, then what is held besides. */
 static bool survey(job *j, int n, nb_tensor **node)
 {
@@ -107,8 +112,7 @@ static bool survey(job *j, int n, nb_tensor **node)
         if (nb_tensor_done(node[k]) || !is_plain(node[k])) j->fits = false;
     }
     for (int k = 0; j->fits && k < n; k++) {
-        bool loops = node[k]->op->scalar || node[k]->op->body;
-        if (loops) j->work += elements(node[k]);
+        if (loops(node[k]->op)) j->work += elements(node[k]);
         for (int i = 0; i < node[k]->nin; i++) {
             nb_tensor *x = nb_tensor_in(node[k])[i];
             if (x->mark == mark)
@@ -325,7 +329,7 @@ static bool is_small(int n, nb_tensor **node)
 {
     double work = 0;
     for (int k = 0; k < n && work < SMALL; k++)
-        if (node[k]->op && (node[k]->op->scalar || node[k]->op->body))
+        if (node[k]->op && loops(node[k]->op))
             work += elements(node[k]);
     return work < SMALL;
 }

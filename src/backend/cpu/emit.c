@@ -226,6 +226,7 @@ static nb_v emit_pick(emitter *e, int k, int copy)
                        nb_ir_at(e->ir, e->base[k], memory_type(v->stored), at),
                    .by = get(e, v->arg[0], copy),
                    .when = get(e, v->arg[1], copy),
+                   .buffer = e->buffer[v->buffer],
                    .stride = vector_stride(e, k),
                    .lanes = vector ? e->lanes : 1,
                    .mask = vector ? e->mask : NULL};

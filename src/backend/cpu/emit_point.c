@@ -56,6 +56,14 @@ static nb_v pick_one(nb_ir *ir, const nb_picked *p, nb_v at, nb_dtype stored)
     return p->when.lanes > 1 ? nb_ir_select(ir, p->when, x, zero) : x;
 }
 
+/* Processors take their time over addresses that are none, also of lanes that
+ * are off: if all are, any good address is better. */
+static nb_v good_address(nb_ir *ir, const nb_picked *p, nb_v at)
+{
+    if (is_number(p->when, 1)) return at;
+    return nb_ir_select(ir, nb_ir_any(ir, p->when), at, p->buffer);
+}
+
 /* The lanes that are read; NULL: all. */
 static const nb_v *lanes_read(nb_ir *ir, const nb_picked *p, nb_v *room)
 {
@@ -75,11 +83,15 @@ nb_v nb_emit_pick(nb_ir *ir, const nb_picked *p, nb_dtype stored)
         return pick_one(ir, p, at, stored);
     const nb_v *mask = lanes_read(ir, p, &on);
     if (p->by.lanes == 1 && is_number(p->stride, 1))
-        return nb_emit_load(ir, at, stored, p->lanes, mask);
+        return nb_emit_load(ir, good_address(ir, p, at), stored, p->lanes,
+                            mask);
     nb_v index = p->by;
-    if (!still)
-        index = nb_ir_op2(ir, "add", p->by,
-                          lanes_of(ir, NB_IR_I64, p->stride, p->lanes));
+    if (!still) {
+        bool one = p->by.lanes == 1; /* which is in `at` already */
+        nb_irt t = one ? NB_IR_I64 : (nb_irt)p->by.type;
+        nb_v each = lanes_of(ir, t, p->stride, p->lanes);
+        index = one ? each : nb_ir_op2(ir, "add", p->by, each);
+    }
     x = nb_ir_gather(ir, at, type, index, mask);
     if (stored != NB_BOOL) return x;
     return nb_ir_compare(ir, "icmp ne", x, nb_ir_int(NB_IR_I8, 0));

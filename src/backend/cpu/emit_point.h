@@ -14,6 +14,7 @@ nb_v nb_emit_index(nb_ir *ir, nb_v first, nb_v stride, int lanes, nb_dtype d);
  * vectors; mask is that of a tail, or NULL. */
 typedef struct nb_picked {
     nb_v at, by, when, stride;
+    nb_v buffer; /* where the memory begins */
     int lanes;
     const nb_v *mask;
 } nb_picked;
