@@ -355,6 +355,62 @@ static void nothing_is_written_over_what_is_picked_from(void)
     expect(runs(turned, NULL, 2, x, &steps, &calls), "a mirror is right");
 }
 
+/* Calls that several threads share: the same bits for any number of them. */
+
+static nb_tensor *work(int kind, nb_tensor *x, nb_tensor *rows, nb_tensor *at,
+                       nb_tensor *along)
+{
+    int64_t first = 0, last = 1, turn[] = {1, 0};
+    nb_pick p = {1, &at, &first, 0, false}, q = {1, &at, &last, 1, false};
+    nb_tensor *turned = nb_permute(rows, 2, turn);
+    switch (kind) {
+    case 0: return nb_place(&nb_op_index_add, x, rows, &p);
+    case 1: return nb_place(&nb_op_index_set, x, rows, &p);
+    case 2: return nb_place(&nb_op_index_mul, x, rows, &p);
+    case 3:
+        return nb_place(&nb_op_index_add, nb_permute(x, 2, turn), turned, &q);
+    case 4: return nb_put_along_axis_add(x, along, rows, 0);
+    case 5: return nb_cumsum(x, 1, false, false);
+    case 6: return nb_cumsum(x, 0, true, true);
+    case 7: return nb_cumprod(x, 1, false, true);
+    default: return nb_sort(x, 1, false, true);
+    }
+}
+enum { NWORKS = 9 };
+
+static void threads_change_nothing(void)
+{
+    enum { ROWS = 700, UPDATES = 3000, WIDTH = 300 };
+    int64_t size = (int64_t)ROWS * WIDTH;
+    double *one = malloc((size_t)size * sizeof *one);
+    double *two = malloc((size_t)size * sizeof *two);
+    const nb_dtype types[] = {NB_F32, NB_BF16, NB_I32};
+    int was = nb_threads();
+    for (int d = 0; d < 3; d++)
+        for (int k = 0; k < NWORKS; k++) {
+            double *to[2] = {one, two};
+            for (int n = 0; n < 2; n++) {
+                nb_scope_open();
+                nb_set_threads(n ? 3 : 1);
+                nb_tensor *x = numbers(types[d], SHAPE(ROWS, WIDTH));
+                nb_tensor *rows = numbers(types[d], SHAPE(UPDATES, WIDTH));
+                nb_tensor *at = indices(NB_I64, SHAPE(UPDATES));
+                nb_tensor *along = indices(NB_I64, SHAPE(UPDATES, WIDTH));
+                nb_tensor *y = work(k, x, rows, at, along);
+                expect(nb_elements(y) == size &&
+                           nb_read(y, NB_F64, to[n]) == NB_OK,
+                       "work %d is done", k);
+                nb_scope_close(0, NULL);
+            }
+            expect(!memcmp(one, two, (size_t)size * sizeof *one),
+                   "work %d of %s is the same by 1 and 3 threads", k,
+                   nb_dtype_name(types[d]));
+        }
+    nb_set_threads(was);
+    free(one);
+    free(two);
+}
+
 int main(void)
 {
     void (*const all[])(void) = {words_are_those_of_the_kernel,
@@ -364,7 +420,8 @@ int main(void)
                                  picks_fuse,
                                  windows_are_those_of_the_kernel,
                                  joints_are_those_of_the_kernel,
-                                 nothing_is_written_over_what_is_picked_from};
+                                 nothing_is_written_over_what_is_picked_from,
+                                 threads_change_nothing};
     if (!nb_llvm_there()) return printf("no LLVM here\n"), 77;
     nb_check_set(true);
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {

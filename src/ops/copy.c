@@ -24,11 +24,22 @@ static inline void walk(size_t item, char *to, int64_t to_step,
         memcpy(to + i * to_step, from + i * from_step, item);
 }
 
+/* One element again and again, which is not read again. */
+static inline void repeat(size_t item, char *to, const char *from, int64_t n)
+{
+    char one[8];
+    memcpy(one, from, item);
+    for (int64_t i = 0; i < n; i++)
+        memcpy(to + i * (int64_t)item, one, item);
+}
+
 static inline void row(size_t item, char *to, const char *from, dim d)
 {
     int64_t step = (int64_t)item;
     if (d.to == step && d.from == step)
         memcpy(to, from, (size_t)d.n * item);
+    else if (d.to == step && d.from == 0)
+        repeat(item, to, from, d.n);
     else if (d.to == step && d.from == -step)
         walk(item, to, step, from, -step, d.n);
     else if (d.to == step)

@@ -7,6 +7,7 @@
 #include "ops/index.h"
 
 #include "base/half.h"
+#include "base/pool.h"
 #include "core/convert.h"
 #include "core/debug.h"
 #include "ops/copy.h"
@@ -49,6 +50,7 @@ typedef struct job {
     loops before, after;
     row_work *work;
     row row;
+    int64_t from, to; /* places that are worked on */
     bool reads;
 } job;
 
@@ -192,7 +194,8 @@ static void work_some(job *j, int n, char *table, char *list)
 {
     const points *q = &j->points;
     for (int p = 0; p < n; p++) {
-        if (q->place[TABLE][p] == NOWHERE) continue;
+        int64_t at = q->place[TABLE][p];
+        if (at == NOWHERE || at < j->from || at >= j->to) continue;
         char *t = table + q->place[TABLE][p], *l = list + q->place[LIST][p];
         do
             j->work(&j->row, t, l);
@@ -244,6 +247,8 @@ static void plan(job *j, const nb_pick *p, const nb_view *table,
                  list->stride[in_list] * item[LIST]);
         kept++;
     }
+    j->from = 0;
+    j->to = INT64_MAX;
     j->row = (row){.n = 1, .item = (size_t)item[LIST]};
     if (j->after.n > 0) {
         int last = --j->after.n;
@@ -251,6 +256,68 @@ static void plan(job *j, const nb_pick *p, const nb_view *table,
         j->row.step[TABLE] = j->after.step[TABLE][last];
         j->row.step[LIST] = j->after.step[LIST][last];
     }
+}
+
+/* A job in parts, each of which goes through all points in order, so that no
+ * element depends on how many parts there are: a part of the outermost loop, or
+ * those points whose place in the table is in a part of it. */
+typedef struct parts {
+    const job *job;
+    char *table, *list;
+    bool places;
+    int64_t n, per;
+    atomic_bool failed;
+} parts;
+
+static void run_part(void *ctx, int64_t i)
+{
+    parts *p = ctx;
+    job j = *p->job;
+    int64_t from = i * p->per, n = p->n - from < p->per ? p->n - from : p->per;
+    char *table = p->table, *list = p->list;
+    if (p->places) {
+        j.from = from;
+        j.to = from + n;
+    } else if (p->n > 1) {
+        j.before.size[0] = n;
+        table += from * j.before.step[TABLE][0];
+        list += from * j.before.step[LIST][0];
+    }
+    run(&j, table, list);
+    if (j.points.failed) p->failed = true;
+}
+
+/* Places are less than this. */
+static int64_t end_of(const points *q)
+{
+    int64_t end = 1;
+    for (int k = 0; k < q->n; k++)
+        end += q->size[k] > 0 ? (q->size[k] - 1) * q->table_step[k] : 0;
+    return end;
+}
+
+static double work_of(const job *j)
+{
+    double n = (double)j->points.left * (double)(j->row.n + 4);
+    for (int d = 0; d < j->before.n; d++)
+        n *= (double)j->before.size[d];
+    for (int d = 0; d < j->after.n; d++)
+        n *= (double)j->after.size[d];
+    return n / 2;
+}
+
+static bool run_parts(job *j, char *table, char *list)
+{
+    enum { PARTS = 8, LONG = 16 };
+    parts p = {.job = j, .table = table, .list = list, .n = 1};
+    bool outer = j->before.n > 0 && j->before.size[0] >= PARTS;
+    p.places = !outer && j->row.n >= LONG;
+    if (outer) p.n = j->before.size[0];
+    if (p.places) p.n = end_of(&j->points);
+    p.per = (p.n + PARTS - 1) / PARTS;
+    if (j->points.strict) p.per = p.n; /* the first that is wrong */
+    nb_parallel_if(work_of(j), (p.n + p.per - 1) / p.per, run_part, &p);
+    return !p.failed;
 }
 
 /* The size of an element is a constant in each loop: one move. */
@@ -349,6 +416,40 @@ bool nb_index_read(const nb_kernel *k, const nb_pick *p)
     return !j.points.failed;
 }
 
+typedef struct copying {
+    const nb_view *to, *from;
+    int64_t per;
+} copying;
+
+static void copy_some(void *ctx, int64_t i)
+{
+    const copying *c = ctx;
+    const nb_view *y = c->to, *x = c->from;
+    int64_t size[NB_MAX_RANK], at = i * c->per;
+    int64_t item = (int64_t)nb_dtype_size(y->dtype);
+    memcpy(size, y->size, (size_t)y->rank * sizeof *size);
+    size[0] = size[0] - at < c->per ? size[0] - at : c->per;
+    nb_copy((size_t)item, y->rank, size,
+            (nb_side){y->data + at * y->stride[0] * item, y->stride},
+            (nb_side){x->data + at * x->stride[0] * item, x->stride});
+}
+
+static void copy_table(const nb_view *y, const nb_view *x)
+{
+    enum { SOME_ELEMENTS = 1 << 16 };
+    copying c = {y, x, 1};
+    int64_t all = count(y->rank, y->size);
+    if (all == 0) return;
+    if (y->rank == 0) {
+        memcpy(y->data, x->data, nb_dtype_size(y->dtype));
+        return;
+    }
+    int64_t one = all / y->size[0];
+    if (one < SOME_ELEMENTS) c.per = SOME_ELEMENTS / one;
+    nb_parallel_if((double)all / 2, (y->size[0] + c.per - 1) / c.per, copy_some,
+                   &c);
+}
+
 /* Halves are gathered in float and rounded once. */
 static bool write_wide(job *j, const nb_kernel *k, const nb_pick *p,
                        nb_combine how)
@@ -361,10 +462,10 @@ static bool write_wide(job *j, const nb_kernel *k, const nb_pick *p,
     nb_convert(wide.data, NB_F32, 1, y->data, y->dtype, 1, n);
     plan(j, p, &wide, &k->view[1], (int64_t[]){4, 2});
     j->row.how = how;
-    run(j, wide.data, k->view[1].data);
+    bool ok = run_parts(j, wide.data, k->view[1].data);
     nb_convert(y->data, y->dtype, 1, wide.data, NB_F32, 1, n);
     nb_free(wide.data);
-    return !j->points.failed;
+    return ok;
 }
 
 bool nb_index_write(const nb_kernel *k, const nb_pick *p, nb_combine how)
@@ -375,13 +476,11 @@ bool nb_index_write(const nb_kernel *k, const nb_pick *p, nb_combine how)
     bool half = y->dtype == NB_F16 || y->dtype == NB_BF16;
     job j = {.points = {.index = &k->view[2], .strict = watched(k->call)},
              .work = how == NB_PUT_SET ? set_row : combining[y->dtype]};
-    nb_copy((size_t)item, y->rank, y->size, (nb_side){y->data, y->stride},
-            (nb_side){x->data, x->stride});
+    copy_table(y, x);
     if (half && how != NB_PUT_SET) return write_wide(&j, k, p, how);
     plan(&j, p, y, list, (int64_t[]){item, item});
     j.row.how = how;
-    run(&j, y->data, list->data);
-    return !j.points.failed;
+    return run_parts(&j, y->data, list->data);
 }
 
 bool nb_index_link(const nb_kernel *k, const int64_t *size, bool clamp)

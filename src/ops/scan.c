@@ -5,6 +5,7 @@
  * side; most often m is 1. */
 #include "ops/reduce.h"
 
+#include "base/pool.h"
 #include "core/convert.h"
 #include "ops/view.h"
 
@@ -57,6 +58,7 @@ typedef struct scan {
     const void *f, *x;
     void *y;
     int64_t n, m;
+    int64_t from, to; /* lines of the m */
     bool reverse;
 } scan;
 typedef void loop(const scan *s);
@@ -69,7 +71,7 @@ typedef void loop(const scan *s);
         int64_t at = s->reverse ? (s->n - 1) * m : 0;           \
         T *y = s->y, total = x[at];                             \
         (void)f;                                                \
-        for (int64_t j = 0; j < m; j++)                         \
+        for (int64_t j = s->from; j < s->to; j++)               \
             y[at + j] = x[at + j];                              \
         for (int64_t i = 1; m == 1 && i < s->n; i++) {          \
             at += step;                                         \
@@ -78,7 +80,7 @@ typedef void loop(const scan *s);
         for (int64_t i = 1; m > 1 && i < s->n; i++) {           \
             const T *old = y + at;                              \
             at += step;                                         \
-            for (int64_t j = 0; j < m; j++)                     \
+            for (int64_t j = s->from; j < s->to; j++)           \
                 y[at + j] = next(old[j], x[at + j], f[at + j]); \
         }                                                       \
     }
@@ -99,14 +101,28 @@ typedef struct scanner {
     double start; /* the total of nothing */
 } scanner;
 
+typedef struct job {
+    loop *loop;
+    const scan *all;
+} job;
+
+enum { LINES = 512 };
+
+static void run_lines(void *ctx, int64_t chunk)
+{
+    const job *j = ctx;
+    scan s = *j->all;
+    s.from = chunk * LINES;
+    s.to = s.from + LINES < s.m ? s.from + LINES : s.m;
+    j->loop(&s);
+}
+
+/* Lines side by side are several threads' if there are many. */
 static void run(const scanner *by, const scan *s, nb_dtype d)
 {
-    if (d == NB_F64)
-        by->f64(s);
-    else if (d == NB_F32)
-        by->f32(s);
-    else
-        by->integer(s);
+    loop *f = d == NB_F64 ? by->f64 : d == NB_F32 ? by->f32 : by->integer;
+    nb_parallel_if((double)s->n * (double)s->m / 2, (s->m + LINES - 1) / LINES,
+                   run_lines, &(job){f, s});
 }
 
 /* Totals of what is before: every row moves up by one. */
