@@ -123,6 +123,29 @@ static bool seen_as(nb_fusion *f, int k, int g, int *axis)
     return any;
 }
 
+/* Whether the last dim is one along which memory runs, too. */
+static bool has_rows(const nb_plan *p, int k)
+{
+    int64_t size[NB_MAX_DIMS], stride[NB_MAX_DIMS];
+    int d = nb_tensor_strides(p->node[k], size, stride) - 1;
+    while (d >= 0 && size[d] == 1)
+        d--;
+    return d < 0 || p->place[k].stride[d] == 1;
+}
+
+bool nb_line_flattens(const nb_plan *p, int k)
+{
+    const nb_line *l = &p->graph->line[k];
+    bool is = l->kind == NB_LINE_CALL && l->op->in_order && l->nin == 1 &&
+              !nb_line_looks(p, k);
+    return is && has_rows(p, l->in[0]);
+}
+
+const nb_tensor *nb_points_of(const nb_plan *p, int k)
+{
+    return p->node[nb_line_flattens(p, k) ? p->graph->line[k].in[0] : k];
+}
+
 void nb_operand_axes(const nb_fusion *f, int c, int i, int *axis)
 {
     const nb_axes *a = f->axes[c];
@@ -130,7 +153,7 @@ void nb_operand_axes(const nb_fusion *f, int c, int i, int *axis)
     int64_t size[NB_MAX_DIMS], stride[NB_MAX_DIMS];
     const nb_tensor *v = i < a->nin
                              ? f->plan->node[f->plan->graph->line[c].in[i]]
-                             : f->plan->node[c];
+                             : nb_points_of(f->plan, c);
     nb_tensor_strides(v, size, stride);
     for (int d = 0; d < o->ndims; d++)
         axis[d] = o->axis[d] < 0 || size[d] == 1 ? -1 : f->to[c][o->axis[d]];
@@ -279,7 +302,7 @@ static bool begins(nb_fusion *f, int k)
     nb_fused n = {.head = -1, .top = k};
     int8_t to[NB_MAX_AXES];
     memset(to, -1, sizeof to);
-    nb_tensor_strides(f->plan->node[k], size, stride);
+    nb_tensor_strides(nb_points_of(f->plan, k), size, stride);
     for (int d = 0; d < o->ndims; d++) {
         if (size[d] == 1 || o->axis[d] < 0) continue;
         if (n.naxes == NB_MAX_NEST_AXES || to[o->axis[d]] >= 0) return true;
@@ -308,6 +331,20 @@ static void point_axes(nb_axes *a, const nb_point *p)
         if (is_reduced(a, x)) a->size[x] = nb_extent_of(1);
 }
 
+/* Dims of the input are axes, and those of the result. */
+static void flat_axes(nb_axes *a, const nb_tensor *x)
+{
+    *a = (nb_axes){.nin = 1, .nout = 1, .naxes = x->nlanes + x->rank};
+    int64_t size[NB_MAX_DIMS], stride[NB_MAX_DIMS];
+    a->operand = a->few;
+    a->few[0].ndims = nb_tensor_strides(x, size, stride);
+    for (int d = 0; d < a->naxes; d++) {
+        a->size[d] = nb_extent_of(size[d]);
+        a->few[0].axis[d] = (int16_t)d;
+    }
+    a->few[1] = a->few[0];
+}
+
 static bool take(nb_fusion *f, int k)
 {
     bool done = false;
@@ -315,6 +352,10 @@ static bool take(nb_fusion *f, int k)
     nb_call c = nb_call_of(f->plan->node[k]);
     nb_axes *a = nb_alloc(sizeof *a);
     if (!a) return false;
+    if (nb_line_flattens(f->plan, k)) {
+        flat_axes(f->axes[k] = a, c.in[0]);
+        return begins(f, k);
+    }
     if (!nb_axes_align(a, c.op, c.sig, c.nin, c.in)) return nb_free(a), false;
     f->axes[k] = a;
     if (f->point[k]) point_axes(a, f->point[k]);
@@ -388,15 +429,15 @@ void nb_fusion_free(nb_fusion *f)
     nb_free(f->use), nb_free(f->nest);
 }
 
-/* Whether line k is a loop, or may be one because its op says what a point
- * is. */
+/* Whether line k is a loop: also a copy, or what its op says of a point. */
 static bool loops(nb_fusion *f, int k, bool *is)
 {
     const nb_plan *p = f->plan;
     const nb_line *l = &p->graph->line[k];
     *is = nb_line_loops(p, k);
     if (*is || p->no_code || l->kind != NB_LINE_CALL || l->multi) return true;
-    if (!l->op->point || nb_line_looks(p, k)) return true;
+    *is = nb_line_flattens(p, k);
+    if (*is || !l->op->point || nb_line_looks(p, k)) return true;
     nb_call c = nb_call_of(p->node[k]);
     if (c.nin > 64) return true;
     bool ok = nb_point_of(&c, p->node[k], &f->point[k]);

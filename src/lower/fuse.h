@@ -48,6 +48,12 @@ bool nb_uses_of(nb_fusion *f);
  * where it has one element. */
 void nb_operand_axes(const nb_fusion *f, int c, int i, int *axis);
 
+/* Whether line k is its input copied in row-major order, to be looked at in
+ * another shape, rows as rows: its points are those of the input. */
+bool nb_line_flattens(const nb_plan *p, int k);
+/* The node that has the points of line k: its own, or the input's. */
+const nb_tensor *nb_points_of(const nb_plan *p, int k);
+
 /* Whether a call sums, or the like, over more than one element. */
 bool nb_axes_reduce(const nb_axes *a);
 

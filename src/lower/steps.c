@@ -2,6 +2,7 @@
 #include "lower/steps.h"
 
 #include "core/convert.h"
+#include "lower/look.h"
 #include "lower/repeat.h"
 #include "lower/split.h"
 
@@ -50,6 +51,23 @@ bool nb_maker_access(nb_maker *m, int k, const int *axis, nb_nest_value *v)
     for (int a = 0; a < m->nest->naxes; a++)
         if (v->stride[a]) v->axes |= 1u << a;
     return (v->buffer = buffer_of(m, at->root)) >= 0;
+}
+
+/* Where line k stores its points: packed, by the dims that they have. */
+static bool result_access(nb_maker *m, int k, const int *axis, nb_nest_value *v)
+{
+    int64_t size[NB_MAX_DIMS], stride[NB_MAX_DIMS];
+    if (!nb_line_flattens(m->f->plan, k)) return nb_maker_access(m, k, axis, v);
+    const nb_tensor *x = nb_points_of(m->f->plan, k);
+    int n = nb_tensor_strides(x, size, stride);
+    nb_packed_strides(n, size, stride);
+    v->stored = (nb_dtype)x->dtype;
+    v->dtype = nb_wide(v->stored);
+    for (int d = 0; d < n; d++)
+        if (axis[d] >= 0) v->stride[axis[d]] += stride[d];
+    for (int a = 0; a < m->nest->naxes; a++)
+        if (v->stride[a]) v->axes |= 1u << a;
+    return (v->buffer = buffer_of(m, k)) >= 0;
 }
 
 static bool same_access(const nb_nest_value *a, const nb_nest_value *b)
@@ -137,6 +155,9 @@ static int instruction(nb_maker *m, const nb_instr *x, nb_dtype compute,
 static int body(nb_maker *m, int k)
 {
     if (m->f->point[k]) return nb_maker_point(m, k);
+    if (nb_line_flattens(m->f->plan, k))
+        return nb_maker_operand(m, k, 0,
+                                nb_wide((nb_dtype)m->f->plan->node[k]->dtype));
     nb_call c = nb_call_of(m->f->plan->node[k]);
     nb_gen g;
     nb_val result = nb_gen_body(&g, &c);
@@ -184,7 +205,7 @@ static bool add_line(nb_maker *m, int k)
     if (!nb_line_is_stored(f, k)) return true;
     nb_nest_value s = {.kind = NB_NEST_STORE, .arg = {x, x, x}};
     nb_operand_axes(f, k, f->axes[k]->nin, axis);
-    return nb_maker_access(m, k, axis, &s) && nb_maker_add(m, s) >= 0;
+    return result_access(m, k, axis, &s) && nb_maker_add(m, s) >= 0;
 }
 
 static bool make_nest(nb_maker *m, nb_step *s)

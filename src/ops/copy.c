@@ -6,6 +6,8 @@
  * cache line: every line is then used whole while it is there. */
 #include "ops/copy.h"
 
+#include "base/pool.h"
+
 #include <string.h>
 
 enum { LINE = 64 };
@@ -148,27 +150,64 @@ static int take_plane(size_t item, int n, dim *d, dim *other, dim *last)
     return n - 1;
 }
 
-void nb_copy(size_t item, int rank, const int64_t *size, nb_side to,
-             nb_side from)
+static void copy_dims(size_t item, int n, dim *d, char *to, const char *from)
 {
-    dim d[NB_MAX_RANK], other, last;
+    dim other, last;
     int64_t at[NB_MAX_RANK] = {0};
-    int n = merge(item, rank, size, to, from, d);
-    if (n < 0) return;
     n = take_plane(item, n, d, &other, &last);
     for (;;) {
-        put_plane(item, to.data, from.data, other, last);
+        put_plane(item, to, from, other, last);
         int k = n - 1;
         for (; k >= 0; k--) {
             bool on = ++at[k] < d[k].n;
             int64_t by = on ? 1 : 1 - d[k].n;
-            to.data += by * d[k].to;
-            from.data += by * d[k].from;
+            to += by * d[k].to;
+            from += by * d[k].from;
             if (on) break;
             at[k] = 0;
         }
         if (k < 0) return;
     }
+}
+
+/* Parts of the first dim, several at a time. */
+typedef struct parts {
+    size_t item;
+    int n;
+    const dim *d;
+    char *to;
+    const char *from;
+    int64_t per;
+} parts;
+
+static void copy_part(void *ctx, int64_t i)
+{
+    const parts *p = ctx;
+    dim d[NB_MAX_RANK];
+    int64_t at = i * p->per, left = p->d[0].n - at;
+    memcpy(d, p->d, (size_t)p->n * sizeof *d);
+    d[0].n = left < p->per ? left : p->per;
+    copy_dims(p->item, p->n, d, p->to + at * d[0].to, p->from + at * d[0].from);
+}
+
+void nb_copy(size_t item, int rank, const int64_t *size, nb_side to,
+             nb_side from)
+{
+    enum { PART = 1 << 16 };
+    dim d[NB_MAX_RANK];
+    double all = 1;
+    int n = merge(item, rank, size, to, from, d);
+    if (n < 0) return;
+    for (int k = 0; k < n; k++)
+        all *= (double)d[k].n;
+    if (all < 2 * PART) {
+        copy_dims(item, n, d, to.data, from.data);
+        return;
+    }
+    /* Whole squares. */
+    int64_t per = (int64_t)(PART * (double)d[0].n / all);
+    parts p = {item, n, d, to.data, from.data, (per + LINE) / LINE * LINE};
+    nb_parallel_if(all / 2, (d[0].n + p.per - 1) / p.per, copy_part, &p);
 }
 
 void nb_row_major(int rank, const int64_t *size, int64_t *stride)

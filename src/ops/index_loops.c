@@ -416,40 +416,6 @@ bool nb_index_read(const nb_kernel *k, const nb_pick *p)
     return !j.points.failed;
 }
 
-typedef struct copying {
-    const nb_view *to, *from;
-    int64_t per;
-} copying;
-
-static void copy_some(void *ctx, int64_t i)
-{
-    const copying *c = ctx;
-    const nb_view *y = c->to, *x = c->from;
-    int64_t size[NB_MAX_RANK], at = i * c->per;
-    int64_t item = (int64_t)nb_dtype_size(y->dtype);
-    memcpy(size, y->size, (size_t)y->rank * sizeof *size);
-    size[0] = size[0] - at < c->per ? size[0] - at : c->per;
-    nb_copy((size_t)item, y->rank, size,
-            (nb_side){y->data + at * y->stride[0] * item, y->stride},
-            (nb_side){x->data + at * x->stride[0] * item, x->stride});
-}
-
-static void copy_table(const nb_view *y, const nb_view *x)
-{
-    enum { SOME_ELEMENTS = 1 << 16 };
-    copying c = {y, x, 1};
-    int64_t all = count(y->rank, y->size);
-    if (all == 0) return;
-    if (y->rank == 0) {
-        memcpy(y->data, x->data, nb_dtype_size(y->dtype));
-        return;
-    }
-    int64_t one = all / y->size[0];
-    if (one < SOME_ELEMENTS) c.per = SOME_ELEMENTS / one;
-    nb_parallel_if((double)all / 2, (y->size[0] + c.per - 1) / c.per, copy_some,
-                   &c);
-}
-
 /* Halves are gathered in float and rounded once. */
 static bool write_wide(job *j, const nb_kernel *k, const nb_pick *p,
                        nb_combine how)
@@ -476,7 +442,8 @@ bool nb_index_write(const nb_kernel *k, const nb_pick *p, nb_combine how)
     bool half = y->dtype == NB_F16 || y->dtype == NB_BF16;
     job j = {.points = {.index = &k->view[2], .strict = watched(k->call)},
              .work = how == NB_PUT_SET ? set_row : combining[y->dtype]};
-    copy_table(y, x);
+    nb_copy((size_t)item, y->rank, y->size, (nb_side){y->data, y->stride},
+            (nb_side){x->data, x->stride});
     if (half && how != NB_PUT_SET) return write_wide(&j, k, p, how);
     plan(&j, p, y, list, (int64_t[]){item, item});
     j.row.how = how;

@@ -427,6 +427,7 @@ nb_op nb_op_reshape = {
     .kind = NB_LINEAR,
     .view = reshape_view,
     .absorbs = true,
+    .in_order = true,
     .kernel = reshape_kernel,
     .transpose = reshape_transpose,
 };
