@@ -267,7 +267,7 @@ static const golden goldens[] = {
      "%v1: f64[3,3], _ = qr(%a1, mode=\"reduced\")\n"
      "_, %v2: f64[3,3] = qr(%a1, mode=\"reduced\")\n"
      "return (%v1, %v2)"},
-    {"recompute", "what a product reads is stored, what that is made of is not",
+    {"cheap", "what a product reads is stored, what that is made of is not",
      "f32[64,64], f32[64]",
      "%v1: f32[64,64] = matmul(%a1, %a1)\n"
      "%v2: f32[64,64] = add(%v1, %a2)\n"
@@ -287,7 +287,7 @@ static const golden goldens[] = {
      "%v8: f32[64,64] = mul(%v5, %v7)\n"
      "%v9: f32[64,64] = add(%v8, %v6)\n"
      "return %v9"},
-    {"recompute", "one array is read rather than two", "f32[64,64], f32[64,64]",
+    {"cheap", "one array is read rather than two", "f32[64,64], f32[64,64]",
      "%v1: f32[64,64] = add(%a1, %a2)\n"
      "%v2: f32[64,64] = neg(%v1)\n"
      "%v3: f32[64,64] = matmul(%v2, %a1)\n"
@@ -298,7 +298,7 @@ static const golden goldens[] = {
      "%v3: f32[64,64] = matmul(%v2, %a1)\n"
      "%v4: f32[64,64] = mul(%v3, %v1)\n"
      "return %v4"},
-    {"recompute", "what takes longer than reading it is stored", "f32[64,64]",
+    {"cheap", "what takes longer than reading it is stored", "f32[64,64]",
      "%v1: f32[64,64] = tanh(%a1)\n"
      "%v2: f32[64,64] = neg(%v1)\n"
      "%v3: f32[64,64] = matmul(%v2, %a1)\n"
@@ -309,7 +309,7 @@ static const golden goldens[] = {
      "%v3: f32[64,64] = matmul(%v2, %a1)\n"
      "%v4: f32[64,64] = mul(%v3, %v1)\n"
      "return %v4"},
-    {"recompute", "but not where caches do not hold it", "f32[512,512]",
+    {"cheap", "but not where caches do not hold it", "f32[512,512]",
      "%v1: f32[512,512] = tanh(%a1)\n"
      "%v2: f32[512,512] = neg(%v1)\n"
      "%v3: f32[512,512] = matmul(%v2, %a1)\n"
@@ -321,7 +321,7 @@ static const golden goldens[] = {
      "%v4: f32[512,512] = tanh(%a1)\n"
      "%v5: f32[512,512] = mul(%v3, %v4)\n"
      "return %v5"},
-    {"recompute", "sums are stored, they are small", "f32[64,64]",
+    {"cheap", "sums are stored, they are small", "f32[64,64]",
      "%v1: f32[64,1] = reduce_sum(%a1, axis=1, keepdims=True)\n"
      "%v2: f32[64,64] = sub(%a1, %v1)\n"
      "%v3: f32[64,64] = neg(%v2)\n"
@@ -335,8 +335,7 @@ static const golden goldens[] = {
      "%v5: f32[64,64] = sub(%a1, %v1)\n"
      "%v6: f32[64,64] = mul(%v4, %v5)\n"
      "return %v6"},
-    {"recompute", "a look at what is computed again is one more look",
-     "f32[64,64]",
+    {"cheap", "a look at what is computed again is one more look", "f32[64,64]",
      "%v1: f32[64,64] = neg(%a1)\n"
      "%v2: f32[64,64] = mul(%v1, %v1)\n"
      "%v3: f32[64,64] = matmul(%v2, %a1)\n"
@@ -350,7 +349,7 @@ static const golden goldens[] = {
      "%v5: f32[64,64] = permute(%v4, order=(1, 0))\n"
      "%v6: f32[64,64] = mul(%v3, %v5)\n"
      "return %v6"},
-    {"recompute", "what is handed out is stored anyway", "f32[64,64]",
+    {"cheap", "what is handed out is stored anyway", "f32[64,64]",
      "%v1: f32[64,64] = neg(%a1)\n"
      "%v2: f32[64,64] = matmul(%v1, %a1)\n"
      "%v3: f32[64,64] = mul(%v2, %v1)\n"
@@ -504,7 +503,7 @@ static void laws_of(const char *how, const char *name, recorded *f)
     for (const nb_pass *p = nb_passes; g && p->name; p++) {
         if (!p->run) continue;
         int calls = nb_graph_calls(g);
-        bool may_grow = p->run == nb_pass_recompute ||
+        bool may_grow = p->run == nb_pass_cheap ||
                         (p->run == nb_pass_inline && has_programs(g));
         expect(p->run(g), "%s %s%s", p->name, how, name);
         expect(may_grow || nb_graph_calls(g) <= calls,

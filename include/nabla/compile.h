@@ -71,7 +71,7 @@ NB_API nb_tensor *nb_donated(const nb_tensor *x);
 
 /* Its text at a stage; yours, nb_text_release.  "graph": what was recorded;
  * the name of a pass over graphs ("inline", "canonicalise", "fold", "simplify",
- * "pick", "cse", "again", "dead", "recompute"): what was left after it; "plan":
+ * "pick", "cse", "again", "dead", "cheap"): what was left after it; "plan":
  * loops, calls and blocks of memory.  NULL stands for "graph".
  *
  * NABLA_DISABLE=name,name in the environment leaves passes out, also "fuse",

@@ -20,7 +20,7 @@ const nb_pass nb_passes[] = {
     {"again", nb_pass_again,
      "what held recomputation apart from the first time is gone"},
     {"dead", nb_pass_dead, "lines that no result needs are gone"},
-    {"recompute", nb_pass_recompute,
+    {"cheap", nb_pass_cheap,
      "what is cheap is computed again rather than stored"},
     {"fuse", NULL, "calls become loop programs that share their points"},
     {"schedule", NULL, "what frees memory runs as soon as it can"},

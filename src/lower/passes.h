@@ -36,6 +36,6 @@ bool nb_pass_pick(nb_graph *g);
 bool nb_pass_cse(nb_graph *g);
 bool nb_pass_again(nb_graph *g);
 bool nb_pass_dead(nb_graph *g);
-bool nb_pass_recompute(nb_graph *g);
+bool nb_pass_cheap(nb_graph *g);
 
 #endif

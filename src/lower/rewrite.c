@@ -79,26 +79,36 @@ int nb_rewrite_number(nb_rewrite *r, nb_dtype dtype, int64_t bits)
         r, (nb_line){.kind = NB_LINE_NUMBER, .dtype = dtype, .number = bits});
 }
 
-bool nb_line_copy(const nb_line *from, nb_line *to)
+/* Lists of its own for a line that has another's. */
+static bool own_lists(nb_line *l)
 {
-    size_t in = (size_t)from->nin * sizeof *from->in;
-    size_t attr = (size_t)from->nattr * sizeof *from->attr;
-    *to = *from;
-    to->in = in ? nb_alloc(in) : NULL;
-    to->attr = attr ? nb_alloc(attr) : NULL;
-    if ((in && !to->in) || (attr && !to->attr)) {
-        nb_free(to->in), nb_free(to->attr);
+    const int *from_in = l->in;
+    const int64_t *from_attr = l->attr;
+    size_t in = (size_t)l->nin * sizeof *l->in;
+    size_t attr = (size_t)l->nattr * sizeof *l->attr;
+    l->in = l->nin ? nb_alloc(in) : NULL;
+    l->attr = l->nattr ? nb_alloc(attr) : NULL;
+    if ((l->nin && !l->in) || (l->nattr && !l->attr)) {
+        nb_free(l->in), nb_free(l->attr);
         return false;
     }
-    if (in) memcpy(to->in, from->in, in);
-    if (attr) memcpy(to->attr, from->attr, attr);
+    if (l->in) memcpy(l->in, from_in, in);
+    if (l->attr) memcpy(l->attr, from_attr, attr);
     return true;
+}
+
+int nb_rewrite_copy(nb_rewrite *r, int k, const int *in)
+{
+    nb_line l = r->graph->line[k];
+    if (!own_lists(&l)) return -1;
+    if (l.nin) memcpy(l.in, in, (size_t)l.nin * sizeof *in);
+    return nb_rewrite_insert(r, l);
 }
 
 static bool copy_line(nb_graph *to, const nb_line *from)
 {
-    nb_line l;
-    if (!nb_line_copy(from, &l) || !nb_graph_add(to, l)) return false;
+    nb_line l = *from;
+    if (!own_lists(&l) || !nb_graph_add(to, l)) return false;
     nb_keep(l.captured);
     return true;
 }

@@ -31,13 +31,14 @@ int nb_rewrite_insert(nb_rewrite *r, nb_line l);
 /* The same of a number. */
 int nb_rewrite_number(nb_rewrite *r, nb_dtype dtype, int64_t bits);
 
+/* Line k again, of these inputs, before the line looked at, which moves: its
+ * line, or -1. */
+int nb_rewrite_copy(nb_rewrite *r, int k, const int *in);
+
 static inline nb_line *nb_rewrite_line(const nb_rewrite *r)
 {
     return &r->graph->line[r->at];
 }
-
-/* A line with lists of its own, for a graph to take. */
-bool nb_line_copy(const nb_line *from, nb_line *to);
 
 /* The graph again; or the programs inside its ops too. */
 nb_graph *nb_graph_copy(const nb_graph *g);

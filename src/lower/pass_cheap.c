@@ -1,4 +1,4 @@
-/* pass_recompute.c - what is cheap is computed again rather than stored.
+/* pass_cheap.c - what is cheap is computed again rather than stored.
  *
  * The graph is fused as it will be later.  A line that a nest stores for others
  * is computed again in these if it is pointwise, if little work makes it of
@@ -219,14 +219,10 @@ static int copied(again *a, nb_rewrite *r, int nest, int k);
 static int write_again(again *a, nb_rewrite *r, int nest, int k)
 {
     const nb_line *from = &a->plan->graph->line[k];
-    nb_line l;
-    if (!nb_line_copy(from, &l)) return -1;
-    bool ok = true;
-    for (int i = 0; ok && i < l.nin; i++)
-        ok = (l.in[i] = copied(a, r, nest, from->in[i])) >= 0;
-    if (ok) return nb_rewrite_insert(r, l);
-    nb_free(l.in), nb_free(l.attr);
-    return -1;
+    int in[NB_MAX_SCALAR_IN];
+    for (int i = 0; i < from->nin; i++)
+        if ((in[i] = copied(a, r, nest, from->in[i])) < 0) return -1;
+    return nb_rewrite_copy(r, a->is[k], in);
 }
 
 /* What line k is to a nest: itself, or what is computed again for that nest,
@@ -275,7 +271,7 @@ static bool make_room(again *a)
     return true;
 }
 
-static bool recompute(again *a, nb_graph *g)
+static bool run(again *a, nb_graph *g)
 {
     bool ok =
         nb_fusion_init(&a->f, a->plan) && nb_fusion_run(&a->f) && make_room(a);
@@ -290,11 +286,11 @@ static bool recompute(again *a, nb_graph *g)
     return ok;
 }
 
-bool nb_pass_recompute(nb_graph *g)
+bool nb_pass_cheap(nb_graph *g)
 {
     if (!nb_pass_is_on("fuse") || !nb_pass_is_on("code")) return true;
     again a = {.plan = nb_plan_draft(g)};
-    bool ok = a.plan && recompute(&a, g);
+    bool ok = a.plan && run(&a, g);
     nb_plan_free(a.plan);
     return ok;
 }
