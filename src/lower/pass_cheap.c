@@ -233,7 +233,9 @@ static int copied(again *a, nb_rewrite *r, int nest, int k)
     if (e >= 0 && a->extra[e].is >= 0) return a->extra[e].is;
     int behind = nb_line_behind(a->plan, k, dim);
     int of = behind == k ? e : find(a, nest, behind);
-    if (of < 0 || !a->extra[of].computed) return a->is[k];
+    if (of < 0 || !a->extra[of].computed ||
+        a->plan->graph->line[k].nin > NB_MAX_SCALAR_IN)
+        return a->is[k];
     int is = write_again(a, r, nest, k);
     if (e >= 0) a->extra[e].is = is;
     return is;

@@ -238,8 +238,9 @@ static bool find_product(nb_exec *e, int s)
         return true;
     nb_call c = nb_call_of(p->node[p->step[s].line]);
     nb_tensor *in[2] = {laid_out(p, l->in[0]), laid_out(p, l->in[1])};
+    nb_tensor *out = laid_out(p, p->step[s].line);
     c.in = in;
-    if (!in[0] || !in[1] || !nb_product_plan(&found, &c, c.out, &fits))
+    if (!in[0] || !in[1] || !out || !nb_product_plan(&found, &c, out, &fits))
         return false;
     if (!fits) return true;
     nb_product *kept = nb_alloc(sizeof *kept);
