@@ -21,18 +21,21 @@
  * the call, up to LITTLE less than any call but that of OpenBLAS, and up to
  * SMALL OpenBLAS is quicker than oneDNN.  From CUT on two threads are worth
  * having.  For a large product of few rows OpenBLAS is slower than our own
- * kernel, and with AVX-512 for one of many; the same kernel is the best of
- * three from SOME_ROWS on if B is stored by columns. */
+ * kernel, and with AVX-512 for one of many. */
 enum {
     TINY = 64,
     LITTLE = 512,
     SMALL = 1 << 18,
     CUT = 1 << 19,
     FEW_ROWS = 4,
-    SOME_ROWS = 16,
     MANY_ROWS = 32,
     WIDEST = 64
 };
+
+/* Where B is stored by columns, oneDNN packs all of it from FLAT_FROM rows on;
+ * up to FLAT_TO of them it is better called for fewer, and for so many columns
+ * that their part of B stays in the second cache. */
+enum { FLAT_FROM = 16, FLAT_TO = 48, FLAT_ROWS = 12, FLAT_COLS = 192 };
 
 /* Of blocks: the least height and width that keep oneDNN and OpenBLAS at full
  * speed, and those for our own kernel, which packs its part of A and B for
@@ -44,6 +47,7 @@ enum {
     LEAST_COLS = 512,
     LEAST_OWN = 192,
     LEAST_COLS_OF_FEW = 256,
+    LEAST_COLS_OF_ONE = 384,
     LEAST_EITHER = 32,
     MOST_ROWS = 512,
     MOST_COLS = 1024,
@@ -108,36 +112,50 @@ static bool fits(int64_t n)
     return -INT32_MAX <= n && n <= INT32_MAX;
 }
 
-typedef enum way { OWN, OPENBLAS, ONEDNN } way;
+/* FLAT: by oneDNN, FLAT_ROWS rows at a time. */
+typedef enum way { OWN, OPENBLAS, ONEDNN, FLAT } way;
 
 /* GF/s of one core that has 116, with AVX-512, as measured (m x n x k; NT: B is
  * stored by columns):
- *                     oneDNN OpenBLAS own
- *    256x768x3072 NT      99       95 107
- *    512x3072x768 NT     109      102 109
- *      64x3072x768 NT     97       90 100
- *       16x3072x768 NT    71       62  78
- *        8x3072x768 NT    98       46  62
- *            64x64x64 NT  76       85  98
- *        512x3072x768    109      103 108
- *         16x3072x768    112       67  62
- *            64x64x64     98      115 102
+ *                     oneDNN  flat OpenBLAS own
+ *    256x768x3072 NT      99             95 107
+ *    512x3072x768 NT     109            102 109
+ *     64x3072x768 NT      97   102       90 100
+ *     32x3072x768 NT      87   106       80  94
+ *     16x3072x768 NT      71   103       62  78
+ *      8x3072x768 NT      98             46  62
+ *      1x3072x768 NT      41             41  45
+ *        64x64x64 NT      76             85  98
+ *       512x3072x768     109            103 108
+ *        16x3072x768     112             67  62
+ *         1x3072x768      38             40  42
+ *           64x64x64      98            115 102
  * Where there is only AVX2, OpenBLAS was the best of them throughout. */
+static way choose_wide(const nb_product *x, bool small)
+{
+    bool onednn = nb_onednn_found(), openblas = nb_openblas_found();
+    bool by_cols = x->b_row == 1 && x->b_col != 1 && x->n > 1 && x->k > 1;
+    if (by_cols && x->m >= FLAT_FROM)
+        return onednn && !small && x->m < FLAT_TO ? FLAT : OWN;
+    if (!small && x->n > 1 && (x->m == 1 || (x->m == 2 && !by_cols)))
+        return OWN;
+    if (small && openblas) return OPENBLAS;
+    if (onednn) return ONEDNN;
+    return openblas && x->m < MANY_ROWS ? OPENBLAS : OWN;
+}
+
 static way choose(const nb_product *x, double work)
 {
     bool small = work <= SMALL, openblas = nb_openblas_found();
-    bool wide = x->dtype == NB_F32 && nb_own_bytes() >= 64;
-    bool by_cols = x->b_row == 1 && x->b_col != 1 && x->n > 1 && x->k > 1;
     bool narrow = fits(x->m) && fits(x->n) && fits(x->k) && fits(x->a_row) &&
                   fits(x->a_col) && fits(x->b_row) && fits(x->b_col) &&
                   fits(x->c_row);
     if (!narrow || (x->m > 1 && x->c_row < x->n)) return OWN;
     if (nb_float_size(x->dtype) == 2) return OWN;
-    if (wide && by_cols && x->m >= SOME_ROWS) return OWN;
-    if (x->dtype == NB_F32 && nb_onednn_found() &&
-        !(openblas && (small || !wide)))
-        return ONEDNN;
-    if (!openblas || (wide && !small && x->m >= MANY_ROWS)) return OWN;
+    if (x->dtype == NB_F32 && nb_own_bytes() >= 64)
+        return choose_wide(x, small);
+    if (!openblas)
+        return x->dtype == NB_F32 && nb_onednn_found() ? ONEDNN : OWN;
     return !small && 1 < x->m && x->m <= FEW_ROWS && x->n > 1 ? OWN : OPENBLAS;
 }
 
@@ -170,15 +188,17 @@ static int64_t part(int64_t n, int64_t parts, int64_t least, int64_t most)
  * were 109 GF/s where flat ones, 128 high, were 100. */
 static void cut(blocks *b, double work)
 {
-    int64_t m = b->x->m, n = b->x->n;
-    int64_t high = b->way == OWN ? LEAST_OWN : LEAST_ROWS;
-    int64_t wide = b->way == OWN        ? LEAST_OWN
-                   : m < 2 * LEAST_ROWS ? LEAST_COLS_OF_FEW
-                                        : LEAST_COLS;
+    int64_t m = b->x->m, n = b->x->n, most = MOST_COLS;
+    int64_t high = LEAST_ROWS, wide = LEAST_COLS;
+    if (b->way == OWN) high = wide = LEAST_OWN;
+    if (b->way == FLAT) high = FLAT_TO, wide = most = FLAT_COLS;
+    if (m < 2 * LEAST_ROWS && wide > LEAST_COLS_OF_FEW)
+        wide = LEAST_COLS_OF_FEW;
+    if (m == 1) wide = LEAST_COLS_OF_ONE;
     b->rows = m;
     b->cols = n;
     if (work >= CUT) {
-        b->cols = part(n, PARTS, wide, MOST_COLS);
+        b->cols = part(n, PARTS, wide, most);
         int64_t left = ceil_div(PARTS, ceil_div(n, b->cols));
         b->rows = part(m, left, high, MOST_ROWS);
     }
@@ -190,9 +210,23 @@ static void cut(blocks *b, double work)
     b->count = b->across * ceil_div(m, b->rows);
 }
 
+static bool run_flat(nb_product x)
+{
+    int64_t left = x.m, each = ceil_div(left, ceil_div(left, FLAT_ROWS));
+    bool ok = true;
+    for (; ok && left > 0; left -= each) {
+        x.m = left < each ? left : each;
+        ok = nb_product_onednn(&x);
+        x.a = (const float *)x.a + each * x.a_row;
+        x.c = (float *)x.c + each * x.c_row;
+    }
+    return ok;
+}
+
 static bool run(const nb_product *x, way w)
 {
     if (w == OPENBLAS) return nb_product_openblas(x), true;
+    if (w == FLAT && run_flat(*x)) return true;
     if (w == ONEDNN && nb_product_onednn(x)) return true;
     return nb_product_own(x, WIDEST);
 }

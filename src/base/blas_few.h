@@ -41,6 +41,7 @@ TARGET static inline void NAME(add)(int64_t n, int count, const REAL *s,
     int64_t j = 0;
     for (; j + NAME(LANES) <= n; j += NAME(LANES)) {
         NAME(vec) sum = *(NAME(vec) *)(c + j);
+
         for (int q = 0; q < count; q++)
             sum += s[q] * *(const NAME(vec) *)(b + q * row + j);
         *(NAME(vec) *)(c + j) = sum;
@@ -50,28 +51,28 @@ TARGET static inline void NAME(add)(int64_t n, int count, const REAL *s,
             c[j] += s[q] * b[q * row + j];
 }
 
-/* A strip of `wide` columns from j on: adds multiples of rows of B, four at a
+/* A strip of `wide` columns from j on: adds multiples of rows of B, eight at a
  * time. */
 TARGET static void NAME(strip)(const nb_product *x, int64_t j, int64_t wide)
 {
     for (int64_t i = 0; i < x->m; i++)
         memset((REAL *)x->c + i * x->c_row + j, 0, (size_t)wide * sizeof(REAL));
-    for (int64_t p = 0; p < x->k; p += 4)
+    for (int64_t p = 0; p < x->k; p += 8)
         for (int64_t i = 0; i < x->m; i++) {
             const REAL *a = (const REAL *)x->a + i * x->a_row + p * x->a_col;
             const REAL *b = (const REAL *)x->b + p * x->b_row + j;
-            REAL s[4] = {0}, *c = (REAL *)x->c + i * x->c_row + j;
-            int count = (int)least(4, x->k - p);
+            REAL s[8] = {0}, *c = (REAL *)x->c + i * x->c_row + j;
+            int count = (int)least(8, x->k - p);
             for (int q = 0; q < count; q++)
                 s[q] = a[q * x->a_col];
-            if (count == 4)
-                NAME(add)(wide, 4, s, b, x->b_row, c);
+            if (count == 8)
+                NAME(add)(wide, 8, s, b, x->b_row, c);
             else
                 NAME(add)(wide, count, s, b, x->b_row, c);
         }
 }
 
-/* For few rows: in strips so narrow that four rows of B and those of C stay in
+/* For few rows: in strips so narrow that eight rows of B and those of C stay in
  * the first cache, and B is read from memory once. */
 TARGET static void NAME(rows)(const nb_product *x)
 {

@@ -6,15 +6,20 @@ TARGET static void NAME(widen_row)(float *restrict to, nb_dtype d,
                                    const uint16_t *restrict from, int64_t step,
                                    int64_t n)
 {
-    if (d == NB_BF16 && step == 1)
-        for (int64_t i = 0; i < n; i++)
-            to[i] = nb_bf16_to_f32(from[i]);
-    else if (d == NB_BF16)
-        for (int64_t i = 0; i < n; i++)
-            to[i] = nb_bf16_to_f32(from[i * step]);
-    else
-        for (int64_t i = 0; i < n; i++)
+    int64_t i = 0;
+#ifdef WIDEN
+    for (; d == NB_F16 && step == 1 && i + NAME(LANES) <= n; i += NAME(LANES))
+        *(NAME(vec) *)(to + i) = (NAME(vec))WIDEN(from + i);
+#endif
+    if (d == NB_F16)
+        for (; i < n; i++)
             to[i] = nb_f16_to_f32(from[i * step]);
+    else if (step == 1)
+        for (; i < n; i++)
+            to[i] = nb_bf16_to_f32(from[i]);
+    else
+        for (; i < n; i++)
+            to[i] = nb_bf16_to_f32(from[i * step]);
 }
 
 /* n x k numbers; what was next to each other stays so. */

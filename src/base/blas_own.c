@@ -18,7 +18,7 @@
 #define INLINE __attribute__((always_inline)) inline
 
 enum { DEPTH = 384, HEIGHT = 512, WIDTH = 480, FEW = 3, FEW_ROWS = 16 };
-enum { STRIP = 2048 }; /* bytes */
+enum { STRIP = 4096 }; /* bytes */
 
 size_t nb_float_size(nb_dtype d)
 {
@@ -98,15 +98,16 @@ static int64_t even_part(int64_t n, int64_t most, int64_t unit)
 #define HALVES  0
 #include "base/blas_variant.h"
 
-#define REAL    float
-#define NAME(x) x##_f32_avx512
-#define BYTES   64
-#define ROWS    8
-#define VECS    3
-#define LOW     LOW_16
-#define HIGH    HIGH_16
-#define TARGET  __attribute__((target("avx512f,avx2,fma")))
-#define HALVES  1
+#define REAL     float
+#define NAME(x)  x##_f32_avx512
+#define BYTES    64
+#define ROWS     8
+#define VECS     3
+#define LOW      LOW_16
+#define HIGH     HIGH_16
+#define TARGET   __attribute__((target("avx512f,avx2,fma")))
+#define WIDEN(p) _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(p)))
+#define HALVES   1
 #include "base/blas_variant.h"
 
 #define REAL    double

@@ -1,6 +1,8 @@
 /* blas_variant.h - all of one variant of the product, for the definitions that
- * blas_tile.h lists.  blas_own.c makes the first eight and, for numbers that
- * are multiplied in pairs, PER; all are undefined here, at the end. */
+ * blas_tile.h lists.  blas_own.c makes the first eight, HALVES where 16-bit
+ * floats may be widened, WIDEN where there is an instruction that does so with
+ * LANES of float16, and PER where numbers are multiplied in pairs; all are
+ * undefined here, at the end. */
 #include "base/blas_pack.h"
 
 #ifdef PER
@@ -35,6 +37,7 @@
 #undef HIGH
 #undef TARGET
 #undef HALVES
+#undef WIDEN
 #undef PER
 #undef MADD
 #undef LIFT
