@@ -52,13 +52,9 @@ static nb_buffer *small_new(size_t bytes)
     size_t room;
     small *s = nb_block_new(sizeof *s + bytes, &room);
     if (!s) return NULL;
-    s->buffer = (nb_buffer){.refs = 1, .data = s->data, .room = room};
+    s->buffer = (nb_buffer){
+        .refs = 1, .data = s->data, .room = room, .small = true};
     return &s->buffer;
-}
-
-static bool is_small(const nb_buffer *b)
-{
-    return b->room && b->data == ((const small *)b)->data;
 }
 
 nb_buffer *nb_buffer_new(size_t bytes)
@@ -83,7 +79,7 @@ void nb_buffer_drop(nb_buffer *b)
 {
     if (!b || atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) != 1)
         return;
-    if (is_small(b)) {
+    if (b->small) {
         nb_block_free(b, b->room);
         return;
     }
@@ -272,7 +268,7 @@ nb_tensor *nb_leaf_new(nb_dtype dtype, const nb_shape *shape, nb_buffer *b,
 
 nb_tensor *nb_leaf_first(nb_dtype dtype, const nb_shape *shape, nb_buffer *b)
 {
-    bool fits = is_small(b) && !b->has_leaf &&
+    bool fits = b->small && !b->has_leaf &&
                 node_bytes(shape, 0) <= sizeof((small *)b)->leaf;
     if (!fits) return nb_leaf_new(dtype, shape, b, b->data, NULL);
     nb_tensor *x = (nb_tensor *)((small *)b)->leaf;

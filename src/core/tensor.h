@@ -15,7 +15,8 @@
 /* Bytes that one or more tensors look into. */
 typedef struct nb_buffer {
     atomic_int refs;
-    bool has_leaf; /* in the room that small buffers have for one */
+    bool small;    /* it is one block with its bytes, and */
+    bool has_leaf; /* room for a leaf, which is there */
     char *data;
     size_t room;                  /* of a block of ours; else 0 and */
     void (*release)(void *owner); /* what the owner of the memory wants */
