@@ -173,13 +173,13 @@ static int64_t ceil_div(int64_t a, int64_t b)
 }
 
 /* The extent of the parts of n: so many of them, fewer if they would be less
- * than `least`, more if they would be more than `most`; whole tiles. */
+ * than `least`, more if they would be more than `most`; whole vectors. */
 static int64_t part(int64_t n, int64_t parts, int64_t least, int64_t most)
 {
     if (parts > n / least) parts = n / least;
     if (parts < ceil_div(n, most)) parts = ceil_div(n, most);
     if (parts <= 1) return n;
-    int64_t each = ceil_div(ceil_div(n, parts), 48) * 48;
+    int64_t each = ceil_div(ceil_div(n, parts), 16) * 16;
     return each < n ? each : n;
 }
 

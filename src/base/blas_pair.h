@@ -10,8 +10,11 @@ INLINE TARGET static NAME(vec) NAME(madd)(NAME(vec) sum, float a, NAME(vec) b)
     return sum;
 }
 
+/* A pair, where a float is stored. */
+typedef uint32_t NAME(two) __attribute__((may_alias));
+
 /* Two rows of numbers become one of pairs; high may be NULL: zeros. */
-TARGET static void NAME(zip)(uint32_t *restrict to,
+TARGET static void NAME(zip)(NAME(two) *restrict to,
                              const uint16_t *restrict low,
                              const uint16_t *restrict high, int64_t n)
 {
@@ -24,7 +27,7 @@ TARGET static void NAME(zip)(uint32_t *restrict to,
 }
 
 /* One row of k numbers becomes one of pairs. */
-TARGET static void NAME(pair_row)(uint32_t *restrict to,
+TARGET static void NAME(pair_row)(NAME(two) *restrict to,
                                   const uint16_t *restrict from, int64_t step,
                                   int64_t k)
 {
@@ -42,7 +45,7 @@ TARGET static NAME(source)
     NAME(pair)(REAL *to, nb_dtype d, int64_t n, int64_t k, const uint16_t *from,
                int64_t across, int64_t along)
 {
-    uint32_t *pairs = (uint32_t *)to;
+    NAME(two) *pairs = (NAME(two) *)to;
     int64_t half = (k + 1) / 2;
     (void)d;
     if (across == 1 && along != 1) {
