@@ -2,21 +2,38 @@
  *
  * Included by blas_own.c for every variant of float, after blas_pack.h and with
  * the same definitions, so that the loops are compiled for its instructions. */
+typedef uint16_t NAME(halves)
+    __attribute__((vector_size(BYTES / 2), aligned(2), may_alias));
+typedef uint32_t NAME(bits)
+    __attribute__((vector_size(BYTES), aligned(4), may_alias));
+
+/* As many of n numbers next to each other as fill vectors; how many. */
+TARGET static int64_t NAME(widen_vectors)(float *to, nb_dtype d,
+                                          const uint16_t *from, int64_t n)
+{
+    int64_t i = 0, end = n - NAME(LANES);
+    if (d == NB_BF16)
+        for (; i <= end; i += NAME(LANES))
+            *(NAME(bits) *)(to + i) =
+                __builtin_convertvector(*(const NAME(halves) *)(from + i),
+                                        NAME(bits))
+                << 16;
+#ifdef WIDEN
+    if (d == NB_F16)
+        for (; i <= end; i += NAME(LANES))
+            *(NAME(vec) *)(to + i) = (NAME(vec))WIDEN(from + i);
+#endif
+    return i;
+}
+
 TARGET static void NAME(widen_row)(float *restrict to, nb_dtype d,
                                    const uint16_t *restrict from, int64_t step,
                                    int64_t n)
 {
-    int64_t i = 0;
-#ifdef WIDEN
-    for (; d == NB_F16 && step == 1 && i + NAME(LANES) <= n; i += NAME(LANES))
-        *(NAME(vec) *)(to + i) = (NAME(vec))WIDEN(from + i);
-#endif
+    int64_t i = step == 1 ? NAME(widen_vectors)(to, d, from, n) : 0;
     if (d == NB_F16)
         for (; i < n; i++)
             to[i] = nb_f16_to_f32(from[i * step]);
-    else if (step == 1)
-        for (; i < n; i++)
-            to[i] = nb_bf16_to_f32(from[i]);
     else
         for (; i < n; i++)
             to[i] = nb_bf16_to_f32(from[i * step]);

@@ -18,7 +18,8 @@
 #define INLINE __attribute__((always_inline)) inline
 
 enum { DEPTH = 384, HEIGHT = 512, WIDTH = 480, FEW = 3, FEW_ROWS = 16 };
-enum { STRIP = 4096 }; /* bytes */
+enum { FEW_HALVES = 3 }; /* rows */
+enum { STRIP = 4096 };   /* bytes */
 
 size_t nb_float_size(nb_dtype d)
 {
@@ -143,6 +144,10 @@ typedef struct variant {
     {                                                  \
         product_##suffix, dots_##suffix, rows_##suffix \
     }
+#define HALF_VARIANT(suffix)                                     \
+    {                                                            \
+        product_##suffix, dots_half_##suffix, rows_half_##suffix \
+    }
 
 int nb_own_bytes(void)
 {
@@ -155,18 +160,22 @@ int nb_own_bytes(void)
 #endif
 }
 
-static const variant *choose(nb_dtype d, int bytes)
+/* By the size of a number. */
+static const variant *choose(size_t size, int bytes)
 {
-    static const variant plain[2] = {VARIANT(f32), VARIANT(f64)};
+    static const variant plain[] = {HALF_VARIANT(f32), VARIANT(f32),
+                                    VARIANT(f64)};
     const variant *v = plain;
     int most = nb_own_bytes();
     if (bytes > most) bytes = most;
 #if defined(__x86_64__)
-    static const variant avx2[2] = {VARIANT(f32_avx2), VARIANT(f64_avx2)};
-    static const variant avx512[2] = {VARIANT(f32_avx512), VARIANT(f64_avx512)};
+    static const variant avx2[] = {HALF_VARIANT(f32_avx2), VARIANT(f32_avx2),
+                                   VARIANT(f64_avx2)};
+    static const variant avx512[] = {HALF_VARIANT(f32_avx512),
+                                     VARIANT(f32_avx512), VARIANT(f64_avx512)};
     if (bytes >= 32) v = bytes >= 64 ? avx512 : avx2;
 #endif
-    return &v[d == NB_F64];
+    return &v[size / 4];
 }
 
 /* Whether there is an instruction for bfloat16, and it is wanted. */
@@ -182,14 +191,16 @@ static bool has_pairs(nb_dtype d, int bytes)
 
 bool nb_product_own(const nb_product *x, int bytes)
 {
-    const variant *v = choose(x->dtype, bytes);
-    bool few = x->m <= FEW || x->n <= FEW, half = nb_float_size(x->dtype) == 2;
+    size_t size = nb_float_size(x->dtype);
+    const variant *v = choose(size, bytes);
+    bool few = x->m <= FEW || (x->n <= FEW && size > 2);
     bool dots = (x->a_col == 1 || x->k == 1) && (x->b_row == 1 || x->k == 1);
+    if (few && dots) return v->dots(x), true;
+    if (x->m <= (size > 2 ? FEW_ROWS : FEW_HALVES) && x->b_col == 1)
+        return v->rows(x), true;
 #if defined(__x86_64__)
     if (has_pairs(x->dtype, bytes)) return product_bf16_avx512(x);
 #endif
-    if (few && dots && !half) return v->dots(x), true;
-    if (x->m <= FEW_ROWS && x->b_col == 1 && !half) return v->rows(x), true;
     return v->product(x);
 }
 
