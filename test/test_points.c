@@ -333,6 +333,62 @@ static void joints_are_those_of_the_kernel(void)
         }
 }
 
+/* Running totals */
+
+typedef struct totals {
+    int axis, kind;
+    bool exclusive, reverse;
+} totals;
+
+static nb_status sums(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                      nb_tensor **y)
+{
+    const totals *t = ctx;
+    nb_tensor *(*run)(nb_tensor *, int64_t, bool, bool) =
+        t->kind ? nb_cumprod : nb_cumsum;
+    (void)nx;
+    nb_tensor *a = nb_add(x[0], x[0]);
+    y[0] = nb_neg(run(a, t->axis, t->exclusive, t->reverse));
+    return *ny = 1, y[0] ? NB_OK : nb_error_code();
+}
+
+static void totals_are_those_of_the_kernel(void)
+{
+    for (int k = 0; k < 8; k++)
+        for (int i = 2; i < NSIZES; i++) {
+            totals t = {k & 1, k >> 1 & 1 && i < 4, k >> 1 & 1, k >> 2};
+            int64_t size[2] = {i > 12 ? 70 : 5, sizes[i]};
+            if (t.axis == 0) size[0] = sizes[i], size[1] = i > 12 ? 70 : 5;
+            nb_tensor *x = numbers(NB_F64, 2, size);
+            fused("totals", sums, &t, 1, &x, 1);
+        }
+    for (int d = NB_I8; d <= NB_F64; d++) {
+        totals t = {1, 0, d % 2, d % 3 == 0};
+        nb_tensor *x = numbers((nb_dtype)d, SHAPE(9, 37));
+        fused("totals of a dtype", sums, &t, 1, &x, 0);
+    }
+}
+
+/* Both ways, of what is divided by its sum, and summed again. */
+static nb_status ways(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                      nb_tensor **y)
+{
+    (void)ctx, (void)nx;
+    nb_tensor *p = nb_softmax(x[0], 1);
+    y[0] = nb_cumsum(p, 1, false, false);
+    y[1] = nb_mul(nb_cumsum(p, 1, true, true), y[0]);
+    y[2] = nb_reduce_sum(nb_cumsum(x[0], 1, false, true), 1, (int64_t[]){1},
+                         false);
+    y[3] = nb_softmax(nb_cumsum(x[0], 1, false, false), 1);
+    return *ny = 4, NB_OK;
+}
+
+static void totals_fuse(void)
+{
+    nb_tensor *x = nb_mul(numbers(NB_F64, SHAPE(70, 67)), nb_num(0.01));
+    fused("totals both ways", ways, NULL, 1, &x, 0);
+}
+
 /* A pick of what the nest itself stores over would see other points' results. */
 static nb_status turned(void *ctx, int nx, nb_tensor *const *x, int *ny,
                         nb_tensor **y)
@@ -357,58 +413,69 @@ static void nothing_is_written_over_what_is_picked_from(void)
 
 /* Calls that several threads share: the same bits for any number of them. */
 
-static nb_tensor *work(int kind, nb_tensor *x, nb_tensor *rows, nb_tensor *at,
-                       nb_tensor *along)
+static nb_status works(void *ctx, int nx, nb_tensor *const *in, int *ny,
+                       nb_tensor **y)
 {
     int64_t first = 0, last = 1, turn[] = {1, 0};
+    nb_tensor *x = in[0], *rows = in[1], *at = in[2];
     nb_pick p = {1, &at, &first, 0, false}, q = {1, &at, &last, 1, false};
+    nb_tensor *other = nb_permute(x, 2, turn);
     nb_tensor *turned = nb_permute(rows, 2, turn);
-    switch (kind) {
-    case 0: return nb_place(&nb_op_index_add, x, rows, &p);
-    case 1: return nb_place(&nb_op_index_set, x, rows, &p);
-    case 2: return nb_place(&nb_op_index_mul, x, rows, &p);
-    case 3:
-        return nb_place(&nb_op_index_add, nb_permute(x, 2, turn), turned, &q);
-    case 4: return nb_put_along_axis_add(x, along, rows, 0);
-    case 5: return nb_cumsum(x, 1, false, false);
-    case 6: return nb_cumsum(x, 0, true, true);
-    case 7: return nb_cumprod(x, 1, false, true);
-    default: return nb_sort(x, 1, false, true);
-    }
+    (void)ctx, (void)nx;
+    y[0] = nb_place(&nb_op_index_add, x, rows, &p);
+    y[1] = nb_place(&nb_op_index_set, x, rows, &p);
+    y[2] = nb_place(&nb_op_index_mul, x, rows, &p);
+    y[3] = nb_place(&nb_op_index_add, other, turned, &q);
+    y[4] = nb_put_along_axis_add(x, in[3], rows, 0);
+    y[5] = nb_cumsum(x, 1, false, false);
+    y[6] = nb_cumsum(x, 0, true, true);
+    y[7] = nb_cumprod(x, 1, false, true);
+    y[8] = nb_sort(x, 1, false, true);
+    y[9] = nb_reshape(nb_concatenate(2, (nb_tensor *[]){other, other}, 0), 1,
+                      (int64_t[]){-1});
+    return *ny = 10, y[9] ? NB_OK : nb_error_code();
 }
-enum { NWORKS = 9 };
+
+static bool same(nb_tensor *x, nb_tensor *y)
+{
+    int64_t n = nb_elements(x);
+    double *a = malloc((size_t)n * sizeof *a);
+    double *b = malloc((size_t)n * sizeof *b);
+    bool is = n == nb_elements(y) && nb_read(x, NB_F64, a) == NB_OK &&
+              nb_read(y, NB_F64, b) == NB_OK &&
+              !memcmp(a, b, (size_t)n * sizeof *a);
+    free(a);
+    free(b);
+    return is;
+}
 
 static void threads_change_nothing(void)
 {
     enum { ROWS = 700, UPDATES = 3000, WIDTH = 300 };
-    int64_t size = (int64_t)ROWS * WIDTH;
-    double *one = malloc((size_t)size * sizeof *one);
-    double *two = malloc((size_t)size * sizeof *two);
     const nb_dtype types[] = {NB_F32, NB_BF16, NB_I32};
     int was = nb_threads();
-    for (int d = 0; d < 3; d++)
-        for (int k = 0; k < NWORKS; k++) {
-            double *to[2] = {one, two};
-            for (int n = 0; n < 2; n++) {
-                nb_scope_open();
-                nb_set_threads(n ? 3 : 1);
-                nb_tensor *x = numbers(types[d], SHAPE(ROWS, WIDTH));
-                nb_tensor *rows = numbers(types[d], SHAPE(UPDATES, WIDTH));
-                nb_tensor *at = indices(NB_I64, SHAPE(UPDATES));
-                nb_tensor *along = indices(NB_I64, SHAPE(UPDATES, WIDTH));
-                nb_tensor *y = work(k, x, rows, at, along);
-                expect(nb_elements(y) == size &&
-                           nb_read(y, NB_F64, to[n]) == NB_OK,
-                       "work %d is done", k);
-                nb_scope_close(0, NULL);
-            }
-            expect(!memcmp(one, two, (size_t)size * sizeof *one),
-                   "work %d of %s is the same by 1 and 3 threads", k,
-                   nb_dtype_name(types[d]));
+    for (int d = 0; d < 3; d++) {
+        nb_tensor *x[] = {numbers(types[d], SHAPE(ROWS, WIDTH)),
+                          numbers(types[d], SHAPE(UPDATES, WIDTH)),
+                          indices(NB_I64, SHAPE(UPDATES)),
+                          indices(NB_I64, SHAPE(UPDATES, WIDTH))};
+        nb_tensor *y[2][10];
+        nb_executable *e = NULL;
+        bool ok =
+            nb_executable_new(nb_func_new(works, NULL), 4, x, &e) == NB_OK;
+        for (int n = 0; ok && n < 2; n++) {
+            int ny = 10;
+            nb_set_threads(n ? 3 : 1);
+            ok = nb_executable_run(e, 4, x, &ny, y[n]) == NB_OK;
         }
+        expect(ok, "%s", nb_error_message());
+        for (int k = 0; ok && k < 10; k++)
+            expect(same(y[0][k], y[1][k]),
+                   "result %d in %s is the same by 1 and 3 threads", k,
+                   nb_dtype_name(types[d]));
+        nb_executable_drop(e);
+    }
     nb_set_threads(was);
-    free(one);
-    free(two);
 }
 
 int main(void)
@@ -420,6 +487,8 @@ int main(void)
                                  picks_fuse,
                                  windows_are_those_of_the_kernel,
                                  joints_are_those_of_the_kernel,
+                                 totals_are_those_of_the_kernel,
+                                 totals_fuse,
                                  nothing_is_written_over_what_is_picked_from,
                                  threads_change_nothing};
     if (!nb_llvm_there()) return printf("no LLVM here\n"), 77;

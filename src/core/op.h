@@ -163,6 +163,7 @@ struct nb_op {
     int nout;        /* 0 means one */
     bool view_only;  /* never computes: always a view */
     bool absorbs;    /* f(f(x, a), b) is f(x, b) */
+    bool totals;     /* running ones by `reduce`: axis, exclusive, reverse */
     bool in_order;   /* gives the elements of its input, in row-major order */
     bool picks;      /* elements of input 0, along its last axis by input 1 */
     bool effect;     /* does something besides: see core/debug.h */

@@ -133,6 +133,22 @@ static bool has_rows(const nb_plan *p, int k)
     return d < 0 || p->place[k].stride[d] == 1;
 }
 
+/* Not of one line, nor where a few long ones would keep all else from being
+ * shared by threads. */
+bool nb_line_totals(const nb_plan *p, int k, int *dim)
+{
+    const nb_line *l = &p->graph->line[k];
+    int64_t size[NB_MAX_DIMS], stride[NB_MAX_DIMS], units = 1;
+    if (l->kind != NB_LINE_CALL || l->multi || !l->op->totals) return false;
+    nb_call c = nb_call_of(p->node[k]);
+    int n = nb_tensor_strides(p->node[k], size, stride);
+    *dim = p->node[k]->nlanes + (int)nb_arg_int(&c, 0);
+    for (int d = 0; d < n; d++)
+        if (d != *dim) units *= size[d];
+    bool few = units < FEW_UNITS && size[*dim] > MANY_POINTS;
+    return size[*dim] > 1 && units > 0 && !few;
+}
+
 bool nb_line_flattens(const nb_plan *p, int k)
 {
     const nb_line *l = &p->graph->line[k];
@@ -204,6 +220,22 @@ static bool match_reduced(nb_fused *n, const nb_axes *a, int8_t *to,
     return !free_axes || fresh;
 }
 
+/* With running totals along axis s the nest walks that in order. */
+static bool fits_totals(const nb_fusion *f, int k, unsigned mask, int s,
+                        nb_fused *n)
+{
+    nb_call c = nb_call_of(f->plan->node[k]);
+    bool back = nb_arg_int(&c, 2);
+    unsigned all = n->outer | n->inner, in = 1u << s;
+    if (mask != all || (n->inner && n->inner != in)) return false;
+    if (n->scans && n->back != back) return false;
+    n->inner = in;
+    n->outer = all & ~in;
+    n->scans = true;
+    n->back = back;
+    return true;
+}
+
 /* Whether line k, whose dims lie along those axes, fits nest n; if so *n is
  * what the nest becomes, and to[] what the axes of k are.  `again`: the inner
  * axes are walked again after k. */
@@ -223,6 +255,9 @@ static bool fits(const nb_fusion *f, int k, const int *axis, bool again,
         mask |= 1u << axis[d];
         to[o->axis[d]] = (int8_t)axis[d];
     }
+    int dim;
+    if (nb_line_totals(f->plan, k, &dim))
+        return fits_totals(f, k, mask, axis[dim], n);
     bool splits = !n->inner && mask != n->outer;
     unsigned rest = all & ~mask;
     bool few = points(n, mask) < FEW_UNITS && points(n, rest) > MANY_POINTS;
@@ -312,6 +347,10 @@ static bool begins(nb_fusion *f, int k)
     n.outer = (1u << n.naxes) - 1;
     if (!match_reduced(&n, a, to, 0, true)) return true;
     n.inner = ((1u << n.naxes) - 1) & ~n.outer;
+    int dim;
+    if (nb_line_totals(f->plan, k, &dim) &&
+        !fits_totals(f, k, n.outer, to[o->axis[dim]], &n))
+        return true;
     if (!nb_grow(&f->nest, &f->room, f->n + 1, sizeof n)) return false;
     f->nest[f->n] = n;
     return keep_axes(f, k, f->n++, to);
@@ -436,7 +475,8 @@ static bool loops(nb_fusion *f, int k, bool *is)
     const nb_line *l = &p->graph->line[k];
     *is = nb_line_loops(p, k);
     if (*is || p->no_code || l->kind != NB_LINE_CALL || l->multi) return true;
-    *is = nb_line_flattens(p, k);
+    int dim;
+    *is = nb_line_flattens(p, k) || nb_line_totals(p, k, &dim);
     if (*is || !l->op->point || nb_line_looks(p, k)) return true;
     nb_call c = nb_call_of(p->node[k]);
     if (c.nin > 64) return true;

@@ -17,6 +17,7 @@ typedef struct nb_fused {
     int naxes, head, lines;
     int top, seen;         /* its last line; when a search came by */
     unsigned outer, inner; /* bit a */
+    bool scans, back;      /* totals run along the inner axis; from its end */
     int64_t size[NB_MAX_NEST_AXES];
 } nb_fused;
 
@@ -47,6 +48,9 @@ bool nb_uses_of(nb_fusion *f);
 /* The nest's axis of each dim of operand i of line c (i = nin: the result), -1
  * where it has one element. */
 void nb_operand_axes(const nb_fusion *f, int c, int i, int *axis);
+
+/* Whether line k is running totals that a nest can have, along which dim. */
+bool nb_line_totals(const nb_plan *p, int k, int *dim);
 
 /* Whether line k is its input copied in row-major order, to be looked at in
  * another shape, rows as rows: its points are those of the input. */

@@ -75,7 +75,7 @@ int nb_nest_args(const nb_nest_value *v)
         [NB_NEST_LOAD] = 0,    [NB_NEST_CONST] = 0,  [NB_NEST_SCALAR] = 3,
         [NB_NEST_CONVERT] = 1, [NB_NEST_REDUCE] = 1, [NB_NEST_CARRY] = 1,
         [NB_NEST_LAST] = 1,    [NB_NEST_STORE] = 1,  [NB_NEST_INDEX] = 0,
-        [NB_NEST_PICK] = 2,    [NB_NEST_WORD] = 3};
+        [NB_NEST_SCAN] = 1,    [NB_NEST_PICK] = 2,   [NB_NEST_WORD] = 3};
     return n[v->kind];
 }
 
@@ -96,7 +96,8 @@ bool nb_nest_strides(const nb_nest_value *v)
 
 bool nb_nest_computes(const nb_nest_value *v)
 {
-    return v->kind == NB_NEST_SCALAR || v->kind == NB_NEST_WORD;
+    return v->kind == NB_NEST_SCALAR || v->kind == NB_NEST_WORD ||
+           v->kind == NB_NEST_SCAN;
 }
 
 /* Of ten rounds a word has its share. */
@@ -104,6 +105,7 @@ int nb_nest_cost(const nb_nest_value *v)
 {
     return v->kind == NB_NEST_SCALAR ? nb_scalar_cost(v->scalar)
            : v->kind == NB_NEST_WORD ? 16
+           : v->kind == NB_NEST_SCAN ? 4
                                      : 1;
 }
 
@@ -161,6 +163,16 @@ void nb_nest_merge(nb_nest *x)
         drop_axis(x, a);
     }
     if (!x->inner) drop_reductions(x);
+}
+
+void nb_nest_mirror(nb_nest *x, int a)
+{
+    for (int k = 0; k < x->n; k++) {
+        nb_nest_value *v = &x->value[k];
+        if (!nb_nest_strides(v)) continue;
+        v->offset += v->stride[a] * (x->size[a] - 1);
+        v->stride[a] = -v->stride[a];
+    }
 }
 
 /* A number, or that it is a parameter. */
@@ -251,6 +263,9 @@ static void print_value(const nb_nest *x, int k, nb_text *t)
         nb_text_add(t, "carry %%%d, then %%%d", v->arg[0], v->next);
     } else if (v->kind == NB_NEST_LAST) {
         nb_text_add(t, "last %%%d", v->arg[0]);
+    } else if (v->kind == NB_NEST_SCAN) {
+        nb_text_add(t, "scan_%s %%%d%s", reduce[v->reduce], v->arg[0],
+                    v->bits ? " before" : "");
     } else if (v->kind == NB_NEST_REDUCE) {
         nb_text_add(t, "reduce_%s %%%d", reduce[v->reduce], v->arg[0]);
     } else {

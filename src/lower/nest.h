@@ -32,7 +32,9 @@ typedef enum nb_nest_kind {
     NB_NEST_STORE,  /* arg 0 */
     NB_NEST_INDEX,  /* where the point is: what a load's index would be */
     NB_NEST_PICK,   /* a load, arg 0 elements further on; 0 where not arg 1 */
-    NB_NEST_WORD    /* random, number arg 0 of the stream `bits` of a key */
+    NB_NEST_WORD,   /* random, number arg 0 of the stream `bits` of a key */
+    NB_NEST_SCAN    /* of arg 0 along the one inner axis so far, this point
+                       included if not `bits` */
 } nb_nest_kind;
 
 typedef struct nb_nest_value {
@@ -104,7 +106,7 @@ bool nb_nest_in_place(const nb_nest *x, int from, int to);
 bool nb_nest_in_memory(const nb_nest_value *v);
 bool nb_nest_reads(const nb_nest_value *v);
 bool nb_nest_strides(const nb_nest_value *v);
-/* Instructions and random words. */
+/* Instructions, random words, running totals. */
 bool nb_nest_computes(const nb_nest_value *v);
 
 /* How many values v uses: arg[0] and so on. */
@@ -113,6 +115,9 @@ int nb_nest_args(const nb_nest_value *v);
 /* Drops axes of extent one, and merges neighbours that every access walks
  * through as one. */
 void nb_nest_merge(nb_nest *x);
+
+/* Walks axis a from its end: every access and index turned round. */
+void nb_nest_mirror(nb_nest *x, int a);
 
 /* Equal for nests that do the same, whatever memory and parameters they are
  * given. */

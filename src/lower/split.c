@@ -52,7 +52,7 @@ bool nb_nest_splits(const nb_nest *x, bool any_size)
     find_late(x, late);
     for (int k = 0; k < x->n; k++) {
         const nb_nest_value *v = &x->value[k];
-        if (v->kind == NB_NEST_CARRY) return false;
+        if (v->kind == NB_NEST_CARRY || v->kind == NB_NEST_SCAN) return false;
         reduces = reduces || v->kind == NB_NEST_REDUCE;
         if (late[k] && (v->axes & x->inner || v->kind == NB_NEST_REDUCE))
             return false;

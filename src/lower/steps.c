@@ -151,10 +151,28 @@ static int instruction(nb_maker *m, const nb_instr *x, nb_dtype compute,
     return nb_maker_add(m, i);
 }
 
+static int totals(nb_maker *m, int k)
+{
+    nb_call c = nb_call_of(m->f->plan->node[k]);
+    nb_dtype d = nb_wide((nb_dtype)m->f->plan->node[k]->dtype);
+    int x = nb_maker_operand(m, k, 0, d);
+    if (x < 0) return -1;
+    nb_nest_value v = {.kind = NB_NEST_SCAN,
+                       .dtype = d,
+                       .compute = d,
+                       .reduce = c.op->reduce,
+                       .arg = {x, x, x},
+                       .bits = nb_arg_int(&c, 1),
+                       .axes = m->nest->value[x].axes | m->nest->inner};
+    return nb_maker_add(m, v);
+}
+
 /* The work of line k at a point; its value before any reduction. */
 static int body(nb_maker *m, int k)
 {
     if (m->f->point[k]) return nb_maker_point(m, k);
+    int dim;
+    if (nb_line_totals(m->f->plan, k, &dim)) return totals(m, k);
     if (nb_line_flattens(m->f->plan, k))
         return nb_maker_operand(m, k, 0,
                                 nb_wide((nb_dtype)m->f->plan->node[k]->dtype));
@@ -221,6 +239,8 @@ static bool make_nest(nb_maker *m, nb_step *s)
         if (!add_line(m, k)) return false;
         s->line = k;
     }
+    if (n->scans && n->back)
+        nb_nest_mirror(s->nest, __builtin_ctz(s->nest->inner));
     nb_nest_merge(s->nest);
     return true;
 }

@@ -203,6 +203,8 @@ nb_op nb_op_cumsum = {
     .sign = scan_sign,
     .kind = NB_LINEAR,
     .out = NB_OUT_SUM,
+    .totals = true,
+    .reduce = NB_SUM,
     .kernel = cumsum_kernel,
     .transpose = cumsum_transpose,
 };
@@ -322,6 +324,8 @@ nb_op nb_op_cumprod = {
     .sign = scan_sign,
     .kind = NB_RULE,
     .out = NB_OUT_SUM,
+    .totals = true,
+    .reduce = NB_PROD,
     .kernel = cumprod_kernel,
     .jvp = cumprod_jvp,
 };

@@ -329,8 +329,7 @@ static bool is_small(int n, nb_tensor **node)
 {
     double work = 0;
     for (int k = 0; k < n && work < SMALL; k++)
-        if (node[k]->op && loops(node[k]->op))
-            work += elements(node[k]);
+        if (node[k]->op && loops(node[k]->op)) work += elements(node[k]);
     return work < SMALL;
 }
 

@@ -117,6 +117,27 @@ static nb_v from_memory(emitter *e, nb_v x, nb_dtype d)
     return nb_ir_compare(e->ir, "icmp ne", x, nb_ir_int(NB_IR_I8, 0));
 }
 
+/* A vector that ends at `at`, and runs down from there. */
+static nb_v low_end(emitter *e, nb_v at, nb_dtype d)
+{
+    return nb_ir_at(e->ir, at, memory_type(d), i64(1 - e->lanes));
+}
+
+static nb_v load_back(emitter *e, nb_v at, nb_dtype d)
+{
+    nb_v mask = e->mask ? nb_ir_reverse(e->ir, *e->mask) : i64(0);
+    nb_v x = nb_emit_load(e->ir, low_end(e, at, d), d, e->lanes,
+                          e->mask ? &mask : NULL);
+    return nb_ir_reverse(e->ir, x);
+}
+
+static void store_back(emitter *e, nb_v at, nb_dtype d, nb_v x)
+{
+    nb_v mask = e->mask ? nb_ir_reverse(e->ir, *e->mask) : i64(0);
+    nb_emit_store(e->ir, low_end(e, at, d), d, nb_ir_reverse(e->ir, x),
+                  e->mask ? &mask : NULL);
+}
+
 static nb_v emit_load(emitter *e, int k, int copy)
 {
     const nb_nest_value *v = &e->x->value[k];
@@ -127,6 +148,8 @@ static nb_v emit_load(emitter *e, int k, int copy)
         x = nb_emit_load(e->ir, at, v->stored, 1, NULL);
     else if (stride == 1 || e->lanes == 1)
         x = nb_emit_load(e->ir, at, v->stored, e->lanes, e->mask);
+    else if (stride == -1)
+        x = load_back(e, at, v->stored);
     else
         x = from_memory(e,
                         nb_ir_gather(e->ir, at, type, each_lane(e, k), e->mask),
@@ -158,6 +181,10 @@ static void emit_store(emitter *e, int k, int copy)
     }
     if (stride == 1 || e->lanes == 1) {
         nb_emit_store(e->ir, at, v->stored, x, e->mask);
+        return;
+    }
+    if (stride == -1) {
+        store_back(e, at, v->stored, x);
         return;
     }
     if (v->stored == NB_BOOL) x = nb_ir_cast(e->ir, "zext", x, NB_IR_I8);
@@ -268,12 +295,39 @@ static nb_v emit_word(emitter *e, int k, int copy)
     return y[0];
 }
 
+/* Which of the pass's totals value k is. */
+static nb_v *total_of(emitter *e, int k, int copy)
+{
+    int r = 0;
+    while (e->reduce[r] != k)
+        r++;
+    return &e->total[r * e->w.copies + copy];
+}
+
+/* Side by side, each line has its total; along the vectors of a row one goes
+ * from lane to lane and on to the next vector. */
+static nb_v emit_scan(emitter *e, int k, int copy)
+{
+    const nb_nest_value *v = &e->x->value[k];
+    bool along = e->w.form == NB_FORM_ROW;
+    nb_v *total = total_of(e, k, along ? 0 : copy), was = *total;
+    nb_v x = get(e, v->arg[0], copy);
+    if (!along) {
+        *total = nb_emit_combine(e->ir, v->reduce, v->dtype, was, x);
+        return v->bits ? was : *total;
+    }
+    x = nb_ir_splat(e->ir, x, e->lanes);
+    nb_scanned s = {v->reduce, v->dtype, v->bits, e->mask};
+    return nb_emit_scan(e->ir, &s, x, total);
+}
+
 static nb_v compute(emitter *e, int k, int copy)
 {
     const nb_nest_value *v = &e->x->value[k];
     if (v->kind == NB_NEST_LOAD) return emit_load(e, k, copy);
     if (v->kind == NB_NEST_PICK) return emit_pick(e, k, copy);
     if (v->kind == NB_NEST_WORD) return emit_word(e, k, copy);
+    if (v->kind == NB_NEST_SCAN) return emit_scan(e, k, copy);
     if (v->kind == NB_NEST_INDEX)
         return nb_emit_index(e->ir, whole_index(e, k, copy),
                              vector_stride(e, k), e->lanes, v->dtype);
@@ -313,6 +367,7 @@ static void accumulate(emitter *e, int r)
     bool folds = e->w.form == NB_FORM_ROW;
     for (int c = 0; c < e->copies; c++) {
         bool carried = v->kind == NB_NEST_CARRY;
+        if (v->kind == NB_NEST_SCAN) break; /* it has done so itself */
         nb_v x = get(e, carried ? v->next : arg, c);
         nb_v *to = folds && e->lanes == 1 && e->w.lanes > 1
                        ? &e->single[r]
@@ -456,22 +511,30 @@ static void emit_loops(emitter *e, int q, nb_v start, nb_v end, int64_t extent)
         nb_ir_next(e->ir, &l[j]);
 }
 
+/* Whether value k has totals in the loops of pass q. */
+static bool is_totalled(const emitter *e, int k, int q)
+{
+    const nb_nest_value *v = &e->x->value[k];
+    bool kept = e->w.kept[k] >= 0 && e->w.kept[k] < q;
+    if (v->kind == NB_NEST_SCAN) return e->w.needed[q][k] && !kept;
+    return (v->kind == NB_NEST_REDUCE || v->kind == NB_NEST_CARRY) &&
+           e->w.ready[v->arg[0]] == q;
+}
+
 static void start_totals(emitter *e, int q)
 {
     e->nreduce = 0;
     for (int k = 0; k < e->x->n; k++)
-        if ((e->x->value[k].kind == NB_NEST_REDUCE ||
-             e->x->value[k].kind == NB_NEST_CARRY) &&
-            e->w.ready[e->x->value[k].arg[0]] == q)
-            e->reduce[e->nreduce++] = k;
+        if (is_totalled(e, k, q)) e->reduce[e->nreduce++] = k;
     e->single = e->total + e->nreduce * e->w.copies;
     for (int r = 0; r < e->nreduce; r++) {
         const nb_nest_value *v = &e->x->value[e->reduce[r]];
         bool carried = v->kind == NB_NEST_CARRY;
         nb_v none = carried ? nb_emit_const(v->dtype, 0)
                             : nb_emit_neutral(v->reduce, v->dtype);
-        bool vector =
-            e->w.form == NB_FORM_ROW || nb_walk_is_vector(&e->w, e->reduce[r]);
+        bool row = e->w.form == NB_FORM_ROW;
+        bool vector = row ? v->kind != NB_NEST_SCAN
+                          : nb_walk_is_vector(&e->w, e->reduce[r]);
         e->single[r] = none;
         for (int c = 0; c < e->w.copies; c++)
             e->total[r * e->w.copies + c] =
@@ -498,6 +561,7 @@ static void end_totals(emitter *e)
         int k = e->reduce[r];
         const nb_nest_value *v = &e->x->value[k];
         nb_v *t = e->total + r * copies;
+        if (v->kind == NB_NEST_SCAN) continue;
         if (e->w.form == NB_FORM_COLUMN) {
             for (int c = 0; c < copies; c++)
                 e->value[c][k] = t[c];

@@ -97,6 +97,22 @@ nb_v nb_emit_pick(nb_ir *ir, const nb_picked *p, nb_dtype stored)
     return nb_ir_compare(ir, "icmp ne", x, nb_ir_int(NB_IR_I8, 0));
 }
 
+/* Totals of 2, 4, 8 ... lanes, then those before the vector. */
+nb_v nb_emit_scan(nb_ir *ir, const nb_scanned *s, nb_v x, nb_v *total)
+{
+    nb_v none = nb_emit_neutral(s->reduce, s->d), was = *total;
+    int lanes = x.lanes;
+    if (s->mask) x = nb_ir_select(ir, *s->mask, x, none);
+    for (int n = 1; n < lanes; n *= 2)
+        x = nb_emit_combine(ir, s->reduce, s->d, nb_ir_shift(ir, x, n, none),
+                            x);
+    *total =
+        nb_emit_combine(ir, s->reduce, s->d, was, nb_ir_lane(ir, x, lanes - 1));
+    if (s->before && lanes == 1) return was;
+    if (s->before) x = nb_ir_shift(ir, x, 1, none);
+    return nb_emit_combine(ir, s->reduce, s->d, was, x);
+}
+
 /* Philox 4x32-10.  Each of the four words is the lower half of 64 bits, whose
  * upper half may be anything: products want no more, and shifting these down is
  * all that it takes to get at their upper words. */

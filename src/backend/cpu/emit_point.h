@@ -20,6 +20,16 @@ typedef struct nb_picked {
 } nb_picked;
 nb_v nb_emit_pick(nb_ir *ir, const nb_picked *p, nb_dtype stored);
 
+/* Running totals over the lanes of x, from *total on, which is then what they
+ * came to; lanes that are off add nothing. */
+typedef struct nb_scanned {
+    nb_reduce reduce;
+    nb_dtype d;
+    bool before; /* without the lane itself */
+    const nb_v *mask;
+} nb_scanned;
+nb_v nb_emit_scan(nb_ir *ir, const nb_scanned *s, nb_v x, nb_v *total);
+
 /* Random words (lower/nest.h), of dtype uint32 or uint64: whose, and which. */
 typedef struct nb_stream {
     nb_v key[2];

@@ -40,7 +40,7 @@ static int liking(const nb_nest *x, int a)
     for (int k = 0; k < x->n; k++) {
         const nb_nest_value *v = &x->value[k];
         if (!nb_nest_in_memory(v) || !v->stride[a]) continue;
-        n += v->stride[a] == 1 ? 1 : -1;
+        n += v->stride[a] == 1 || v->stride[a] == -1 ? 1 : -1;
     }
     return n;
 }

@@ -380,19 +380,45 @@ nb_v nb_ir_half(nb_ir *ir, nb_v a, int first)
     return v;
 }
 
-nb_v nb_ir_weave(nb_ir *ir, nb_v a, nb_v b, bool after)
+/* Lane i of the result is lane from[i] of a and b, one after the other. */
+static nb_v shuffle(nb_ir *ir, nb_v a, nb_v b, const int *from)
 {
-    int first = after ? a.lanes / 2 : 0;
     nb_v v = assign(ir, a.type, a.lanes, "shufflevector");
     put_operand(&ir->body, a, a.lanes);
     nb_text_add(&ir->body, ", ");
     put_operand(&ir->body, b, a.lanes);
     nb_text_add(&ir->body, ", <%d x i32> <", a.lanes);
     for (int i = 0; i < a.lanes; i++)
-        nb_text_add(&ir->body, "%si32 %d", i ? ", " : "",
-                    first + i / 2 + (i % 2 ? a.lanes : 0));
+        nb_text_add(&ir->body, "%si32 %d", i ? ", " : "", from[i]);
     nb_text_add(&ir->body, ">\n");
     return v;
+}
+
+enum { MOST_LANES = 64 };
+
+nb_v nb_ir_weave(nb_ir *ir, nb_v a, nb_v b, bool after)
+{
+    int from[MOST_LANES], first = after ? a.lanes / 2 : 0;
+    for (int i = 0; i < a.lanes; i++)
+        from[i] = first + i / 2 + (i % 2 ? a.lanes : 0);
+    return shuffle(ir, a, b, from);
+}
+
+nb_v nb_ir_shift(nb_ir *ir, nb_v a, int n, nb_v first)
+{
+    int from[MOST_LANES];
+    for (int i = 0; i < a.lanes; i++)
+        from[i] = i < n ? a.lanes + i : i - n;
+    return shuffle(ir, a, nb_ir_splat(ir, first, a.lanes), from);
+}
+
+nb_v nb_ir_reverse(nb_ir *ir, nb_v a)
+{
+    int from[MOST_LANES];
+    if (a.lanes == 1 || !a.id) return a;
+    for (int i = 0; i < a.lanes; i++)
+        from[i] = a.lanes - 1 - i;
+    return shuffle(ir, a, a, from);
 }
 
 nb_v nb_ir_recast(nb_ir *ir, nb_v a, nb_irt type, int lanes)

@@ -75,6 +75,9 @@ nb_v nb_ir_any(nb_ir *ir, nb_v test);               /* is it so in a lane? */
 nb_v nb_ir_half(nb_ir *ir, nb_v a, int first);
 /* a0 b0 a1 b1 ..., as many as a has: those before the middle, or after it. */
 nb_v nb_ir_weave(nb_ir *ir, nb_v a, nb_v b, bool after);
+/* The lanes moved up by n, the first n those of `first`; turned round. */
+nb_v nb_ir_shift(nb_ir *ir, nb_v a, int n, nb_v first);
+nb_v nb_ir_reverse(nb_ir *ir, nb_v a);
 /* The same bits as so many lanes of a type. */
 nb_v nb_ir_recast(nb_ir *ir, nb_v a, nb_irt type, int lanes);
 
