@@ -222,6 +222,39 @@ static void indices_that_name_nothing_read_zero(void)
     fused("no indices", reads, (void *)&kinds[0], 2, z, 1);
 }
 
+/* Tables and what is placed may run backwards in memory. */
+static nb_status back_reads(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                            nb_tensor **y)
+{
+    const reading *r = ctx;
+    nb_pick p = {r->n, x + 1, r->axes, r->at, r->clamp};
+    nb_tensor *back = nb_flip(x[0], -1, NULL);
+    (void)nx;
+    nb_tensor *list = nb_flip(nb_index(back, &p), -1, NULL);
+    y[0] = nb_place(&nb_op_index_add, back, list, &p);
+    y[1] = nb_index(back, &p);
+    return *ny = 2, y[1] ? NB_OK : nb_error_code();
+}
+
+static void tables_may_be_read_backwards(void)
+{
+    for (int k = 0; k < 6; k++) {
+        nb_tensor *x[] = {numbers(NB_F32, SHAPE(5, 6)),
+                          indices(NB_I64, SHAPE(3, 23)),
+                          indices(NB_I32, SHAPE(3, 23))};
+        int steps, calls, n = 1 + kinds[k].n;
+        expect(runs(back_reads, (void *)&kinds[k], n, x, &steps, &calls),
+               "a table read backwards is right");
+    }
+    nb_pick p = {
+        1,
+        (nb_tensor *[]){nb_constant(NB_I64, SHAPE(3), (int64_t[]){2, 0, -1})},
+        (int64_t[]){0}, 0, true};
+    nb_tensor *x = nb_constant(NB_F32, SHAPE(3), (float[]){1, 2, 3});
+    SAYS("as is one that is small", nb_index(nb_flip(x, -1, NULL), &p), 1, 3,
+         1);
+}
+
 static nb_status lookup(void *ctx, int nx, nb_tensor *const *x, int *ny,
                         nb_tensor **y)
 {
@@ -484,6 +517,7 @@ int main(void)
                                  numbers_stay_in_registers,
                                  picks_are_those_of_the_kernel,
                                  indices_that_name_nothing_read_zero,
+                                 tables_may_be_read_backwards,
                                  picks_fuse,
                                  windows_are_those_of_the_kernel,
                                  joints_are_those_of_the_kernel,

@@ -247,7 +247,7 @@ static void plan(job *j, const nb_pick *p, const nb_view *table,
                  list->stride[in_list] * item[LIST]);
         kept++;
     }
-    j->from = 0;
+    j->from = INT64_MIN; /* steps may go back */
     j->to = INT64_MAX;
     j->row = (row){.n = 1, .item = (size_t)item[LIST]};
     if (j->after.n > 0) {
