@@ -279,6 +279,56 @@ def randoms() -> Iterator[Work]:
         )
 
 
+def picks() -> Iterator[Work]:
+    """What is read or written by index, and running totals; peers: JAX."""
+    m, n = 4096, 1024
+
+    def labels(rng: Any) -> Any:
+        return rng.integers(0, n, m)
+
+    def lookup(w: Any, i: Any) -> Any:
+        return w[i] * 2.0
+
+    yield Work(
+        "cross entropy 4096x1024 backward",
+        lambda lib: lib.grad(lambda x, i: models.cross_entropy(lib, x, i)),
+        lambda rng: (models.normal(rng, m, n), labels(rng)),
+        reach=1.0,
+        flops=m * n * EXP,
+        read=4.0 * m * n,
+        write=4.0 * m * n,
+        peers=("jax",),
+    )
+    yield Work(
+        "lookup 4096 of 1024x1024",
+        lambda lib: lookup,
+        lambda rng: (models.normal(rng, n, n), labels(rng)),
+        reach=1.0,
+        read=4.0 * n * n,
+        write=4.0 * m * n,
+        peers=("jax",),
+    )
+    yield Work(
+        "lookup 4096 of 1024x1024 backward",
+        lambda lib: lib.grad(lambda w, i: lib.sum(lookup(w, i) ** 2)),
+        lambda rng: (models.normal(rng, n, n), labels(rng)),
+        reach=1.0,
+        read=4.0 * n * n,
+        write=4.0 * n * n,
+        peers=("jax",),
+    )
+    for axis in 0, 1:
+        yield Work(
+            f"cumsum 4096x1024 axis {axis}",
+            lambda lib, axis=axis: lambda x: lib.cumsum(x, axis=axis),
+            lambda rng: (models.normal(rng, m, n),),
+            reach=1.0,
+            read=4.0 * m * n,
+            write=4.0 * m * n,
+            peers=("jax",),
+        )
+
+
 def calls() -> Iterator[Work]:
     yield Work(
         "call, 2 arguments",
@@ -308,4 +358,5 @@ def works() -> Iterator[Work]:
     yield from steps()
     yield from loops()
     yield from randoms()
+    yield from picks()
     yield from calls()

@@ -356,13 +356,20 @@ static void set_row(const row *r, char *table, char *list)
 
 /* Rows of one dtype that meet rows of the table, a the old value and b the
  * new one.  T is the type of the table, U that of the list. */
-#define EACH(T, U, load, expression)                           \
-    for (int64_t i = 0; i < r->n; i++) {                       \
-        T *to = (T *)(table + i * r->step[TABLE]);             \
-        T a = *to, b = load(*(U *)(list + i * r->step[LIST])); \
-        *to = (T)(expression);                                 \
-    }                                                          \
+#define EACH(T, U, load, expression)                                 \
+    if (r->step[TABLE] == sizeof(T) && r->step[LIST] == sizeof(U)) { \
+        EVERY(T, U, load, expression, sizeof(T), sizeof(U))          \
+    } else {                                                         \
+        EVERY(T, U, load, expression, r->step[TABLE], r->step[LIST]) \
+    }                                                                \
     return;
+/* Steps that are constants make better code. */
+#define EVERY(T, U, load, expression, table_step, list_step)          \
+    for (int64_t i = 0; i < r->n; i++) {                              \
+        T *to = (T *)(table + i * (int64_t)(table_step));             \
+        T a = *to, b = load(*(U *)(list + i * (int64_t)(list_step))); \
+        *to = (T)(expression);                                        \
+    }
 #define ROW(name, T, U, load, add, mul, min, max)                 \
     static void name##_row(const row *r, char *table, char *list) \
     {                                                             \
