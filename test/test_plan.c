@@ -196,6 +196,35 @@ static void gradients_are_used_up(void)
     nb_plan_free(p);
 }
 
+/* Of small whole numbers, so that every order of adding them is exact. */
+static void sums_of_columns(int64_t rows, int64_t cols, int steps)
+{
+    nb_graph *g = NULL;
+    nb_text t = {0};
+    nb_text_add(&t,
+                "fn(\n  %%a1: f32[%lld,%lld],\n) {\n  %%v1: f32[%lld] = "
+                "reduce_sum(%%a1, axis=0, keepdims=False)\n  return %%v1\n}\n",
+                (long long)rows, (long long)cols, (long long)cols);
+    float *data = nb_alloc((size_t)(rows * cols) * sizeof *data);
+    for (int64_t i = 0; i < rows * cols; i++)
+        data[i] = (float)(i % cols % 7 + i / cols % 3);
+    nb_tensor *y, *x = nb_constant(NB_F32, 2, (int64_t[]){rows, cols}, data);
+    nb_exec *e = NULL;
+    bool ok = nb_graph_parse(nb_text_get(&t), &g) == NB_OK &&
+              nb_realize(x) == NB_OK && (e = nb_exec_new(g)) &&
+              nb_exec_run(e, &x, &y);
+    ok = ok && nb_exec_plan(e)->nsteps == steps;
+    for (int64_t c = 0; ok && c < cols; c++) {
+        int64_t sum = rows * (c % 7) + rows / 3 * 3 + (rows % 3 == 2);
+        ok = ((const float *)y->data)[c] == (float)sum;
+    }
+    expect(ok, "sums of %lld rows of %lld in %d steps", (long long)rows,
+           (long long)cols, steps);
+    nb_exec_drop(e);
+    nb_free(data);
+    nb_text_free(&t);
+}
+
 /* Random programs */
 
 typedef struct writer {
@@ -312,6 +341,9 @@ int main(void)
     large_blocks_come_late();
     products_are_turned();
     gradients_are_used_up();
+    sums_of_columns(2051, 2310, 2);
+    sums_of_columns(300, 2310, 1);
+    sums_of_columns(9000, 300, 1);
     nb_scope_close(0, NULL);
     laws();
     return tally();

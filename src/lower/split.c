@@ -1,9 +1,10 @@
 /* split.c - a reduction with few results as two nests: parts of it, then the
  * parts together.
  *
- * Where a nest has fewer units than a machine has threads and each is long, an
- * inner axis is cut into chunks, which become an outer axis.  The first nest
- * leaves one total a chunk; the second adds these up and goes on.  How many
+ * Where a nest has fewer units than a machine has threads and each is long, or
+ * where it sums what lies far apart, an inner axis is cut into chunks, which
+ * become an outer axis.  The first nest leaves one total a chunk; the second
+ * adds these up and goes on.  How many
  * chunks there are depends on the extents alone, so the sums do not depend on
  * the machine. */
 #include "lower/split.h"
@@ -15,7 +16,10 @@ enum {
     MANY_POINTS = 1 << 16,
     SOME_POINTS = 1 << 12, /* of those that may become many */
     CHUNK = 1 << 14,
-    MAX_CHUNKS = 64
+    MAX_CHUNKS = 64,
+    FAR = 1 << 13,
+    FEW_PAGES = 8,
+    LARGE = 1 << 23
 };
 
 /* Which values wait for a reduction. */
@@ -40,6 +44,23 @@ static int longest(const nb_nest *x)
     return best;
 }
 
+/* Whether what is summed lies far apart and is more than caches hold.  Memory is
+ * read ahead along a few pages at a time: then a unit is to walk over so many
+ * only, and the next goes on in them. */
+static bool is_scattered(const nb_nest *x)
+{
+    int a = longest(x);
+    for (int k = 0; k < x->n; k++) {
+        const nb_nest_value *v = &x->value[k];
+        int64_t step = v->stride[a] * (int64_t)nb_dtype_size(v->stored);
+        if (v->kind != NB_NEST_LOAD || step < FAR || step * x->size[a] < LARGE)
+            continue;
+        for (int o = 0; o < x->naxes; o++)
+            if (!(x->inner >> o & 1) && v->stride[o] == 1) return true;
+    }
+    return false;
+}
+
 bool nb_nest_splits(const nb_nest *x, bool any_size)
 {
     int64_t units = nb_nest_units(x), points = nb_nest_points(x);
@@ -47,8 +68,9 @@ bool nb_nest_splits(const nb_nest *x, bool any_size)
     bool late[NB_MAX_SPLIT_VALUES], reduces = false;
     if (!x->inner || x->n > NB_MAX_SPLIT_VALUES) return false;
     if (x->naxes == NB_MAX_NEST_AXES || x->cut) return false;
-    if (units >= FEW_UNITS || units == 0 || points / units < many) return false;
-    if (x->size[longest(x)] < 4) return false;
+    if (units == 0 || x->size[longest(x)] < 4) return false;
+    bool few = units < FEW_UNITS && points / units >= many;
+    if (!few && (any_size || !is_scattered(x))) return false;
     find_late(x, late);
     for (int k = 0; k < x->n; k++) {
         const nb_nest_value *v = &x->value[k];
@@ -69,6 +91,10 @@ static int64_t chunks_of(const nb_nest *x, int a, bool any_size, int64_t *size)
 {
     *size = pieces(x->size[a], MAX_CHUNKS);
     if (any_size) return MAX_CHUNKS;
+    if (is_scattered(x)) {
+        *size = FEW_PAGES;
+        return pieces(x->size[a], FEW_PAGES);
+    }
     int64_t points = nb_nest_points(x) / nb_nest_units(x);
     int64_t n = points / CHUNK;
     if (n > MAX_CHUNKS) n = MAX_CHUNKS;
