@@ -156,10 +156,10 @@ static bool multiply(nb_dtype d, const matrix *a, const matrix *b, void *c,
                    a->col, matrix_start(d, b), b->row, b->col, c, c_row);
 }
 
-/* c (prefilled with NaN, rows 2 further apart than need be) must be a b and
- * nothing else may have been written. */
-static void check_product(nb_dtype d, const matrix *a, const matrix *b,
-                          const void *c)
+/* c (prefilled with NaN, rows 2 further apart than need be) must be so many
+ * times a b and nothing else may have been written. */
+static void check_times(nb_dtype d, const matrix *a, const matrix *b,
+                        const void *c, int times)
 {
     int64_t step = b->cols + 2;
     for (int64_t i = 0; i < a->rows; i++)
@@ -167,12 +167,19 @@ static void check_product(nb_dtype d, const matrix *a, const matrix *b,
             double sum = 0, found = get(d, c, i * step + j);
             for (int64_t p = 0; j < b->cols && p < a->cols; p++)
                 sum += matrix_get(d, a, i, p) * matrix_get(d, b, p, j);
-            bool right = j < b->cols ? found == rounded(d, sum) : isnan(found);
+            bool right =
+                j < b->cols ? found == rounded(d, sum * times) : isnan(found);
             if (!right)
                 fail_msg("dtype %d %dx%dx%d at %d, %d: %g is not %g", (int)d,
                          (int)a->rows, (int)b->cols, (int)a->cols, (int)i,
                          (int)j, found, sum);
         }
+}
+
+static void check_product(nb_dtype d, const matrix *a, const matrix *b,
+                          const void *c)
+{
+    check_times(d, a, b, c, 1);
 }
 
 /* Round every threshold: of tiny, little and small products, of the blocks of
@@ -206,6 +213,13 @@ static void a_product_is_the_sum_of_products_in_any_layout(void **state)
             void *c = numbers(d, m * (n + 2), NAN);
             assert_true(multiply(d, &a, &b, c, n + 2));
             check_product(d, &a, &b, c);
+            bool half = d == NB_F16 || d == NB_BF16;
+            assert_int_equal(nb_gemm_add(d, m, n, k, matrix_start(d, &a), a.row,
+                                         a.col, matrix_start(d, &b), b.row,
+                                         b.col, c, n + 2),
+                             !half);
+            nb_error_clear();
+            check_times(d, &a, &b, c, half ? 1 : 2);
             free(a.data);
             free(b.data);
             free(c);
@@ -394,10 +408,13 @@ static void own_kernels_of_every_width_agree(void **state)
             matrix a = matrix_new(d, m, k, layouts[way / 12 % 3]);
             matrix b = matrix_new(d, k, n, layouts[way / 36]);
             void *c = numbers(d, m * (n + 2), NAN);
-            nb_product x = {d,     m,      n,     k,     a.data, a.row,
-                            a.col, b.data, b.row, b.col, c,      n + 2};
+            nb_product x = {d,      m,     n,     k, a.data, a.row, a.col,
+                            b.data, b.row, b.col, c, n + 2,  false};
             assert_true(nb_product_own(&x, 16 << way / 4 % 3));
             check_product(d, &a, &b, c);
+            x.add = d == NB_F32 || d == NB_F64;
+            assert_true(nb_product_own(&x, 16 << way / 4 % 3));
+            check_times(d, &a, &b, c, x.add ? 2 : 1);
             free(a.data);
             free(b.data);
             free(c);

@@ -329,7 +329,8 @@ static void code_is_made_when_it_is_needed(void)
     int ny = 1, loops;
     int64_t before = code_asked_for();
     for (int i = 0; i < 2; i++)
-        expect(nb_executable_lower(f, 1, &x, 0, NULL, &e[i]) == NB_OK, "lowered");
+        expect(nb_executable_lower(f, 1, &x, 0, NULL, &e[i]) == NB_OK,
+               "lowered");
     char *plan = nb_executable_text(e[0], "plan");
     expect(plan && nb_executable_steps(e[0], &loops) == 1 && loops == 1 &&
                nb_executable_memory(e[0]).results == 28 &&

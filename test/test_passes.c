@@ -373,6 +373,66 @@ static const golden goldens[] = {
      "return %v3",
      "%v1: f32[2] = exp(%a1)\n"
      "return %v1"},
+    {"recompute", "what is large and made of little is not kept for long",
+     "f32[600,32], f32[32,600], f32[4,4]",
+     "%v1: f32[600,600] = matmul(%a1, %a2)\n"
+     "%v2: f32[600,600] = exp(%v1)\n"
+     "%v3: f32[600] = reduce_sum(%v2, axis=1, keepdims=False)\n"
+     "%v4: f32[4,4] = matmul(%a3, %a3)\n"
+     "%v5: f32[4,4] = matmul(%v4, %a3)\n"
+     "%v6: f32[4,4] = matmul(%v5, %a3)\n"
+     "%v7: f32[4,4] = matmul(%v6, %a3)\n"
+     "%v8: f32[4,4] = matmul(%v7, %a3)\n"
+     "%v9: f32[4,4] = matmul(%v8, %a3)\n"
+     "%v10: f32[4,4] = matmul(%v9, %a3)\n"
+     "%v11: f32[4,4] = matmul(%v10, %a3)\n"
+     "%v12: f32[600,600] = mul(%v2, 2.0:f32)\n"
+     "%v13: f32[600,600] = add(%v2, %v1)\n"
+     "return (%v3, %v11, %v12, %v13)",
+     "%v1: f32[600,600] = matmul(%a1, %a2)\n"
+     "%v2: f32[600,600] = exp(%v1)\n"
+     "%v3: f32[600] = reduce_sum(%v2, axis=1, keepdims=False)\n"
+     "%v4: f32[4,4] = matmul(%a3, %a3)\n"
+     "%v5: f32[4,4] = matmul(%v4, %a3)\n"
+     "%v6: f32[4,4] = matmul(%v5, %a3)\n"
+     "%v7: f32[4,4] = matmul(%v6, %a3)\n"
+     "%v8: f32[4,4] = matmul(%v7, %a3)\n"
+     "%v9: f32[4,4] = matmul(%v8, %a3)\n"
+     "%v10: f32[4,4] = matmul(%v9, %a3)\n"
+     "%v11: f32[4,4] = matmul(%v10, %a3)\n"
+     "%v12: f32[600,600] = matmul(%a1, %a2)\n"
+     "%v13: f32[600,600] = exp(%v12)\n"
+     "%v14: f32[600,600] = mul(%v13, 2.0:f32)\n"
+     "%v15: f32[600,600] = add(%v13, %v12)\n"
+     "return (%v3, %v11, %v14, %v15)"},
+    {"recompute", "what a product makes of as much is kept",
+     "f32[600,100], f32[100,600], f32[4,4]",
+     "%v1: f32[600,600] = matmul(%a1, %a2)\n"
+     "%v2: f32[600,600] = exp(%v1)\n"
+     "%v3: f32[600] = reduce_sum(%v2, axis=1, keepdims=False)\n"
+     "%v4: f32[4,4] = matmul(%a3, %a3)\n"
+     "%v5: f32[4,4] = matmul(%v4, %a3)\n"
+     "%v6: f32[4,4] = matmul(%v5, %a3)\n"
+     "%v7: f32[4,4] = matmul(%v6, %a3)\n"
+     "%v8: f32[4,4] = matmul(%v7, %a3)\n"
+     "%v9: f32[4,4] = matmul(%v8, %a3)\n"
+     "%v10: f32[4,4] = matmul(%v9, %a3)\n"
+     "%v11: f32[4,4] = matmul(%v10, %a3)\n"
+     "%v12: f32[600,600] = mul(%v2, 2.0:f32)\n"
+     "return (%v3, %v11, %v12)",
+     "%v1: f32[600,600] = matmul(%a1, %a2)\n"
+     "%v2: f32[600,600] = exp(%v1)\n"
+     "%v3: f32[600] = reduce_sum(%v2, axis=1, keepdims=False)\n"
+     "%v4: f32[4,4] = matmul(%a3, %a3)\n"
+     "%v5: f32[4,4] = matmul(%v4, %a3)\n"
+     "%v6: f32[4,4] = matmul(%v5, %a3)\n"
+     "%v7: f32[4,4] = matmul(%v6, %a3)\n"
+     "%v8: f32[4,4] = matmul(%v7, %a3)\n"
+     "%v9: f32[4,4] = matmul(%v8, %a3)\n"
+     "%v10: f32[4,4] = matmul(%v9, %a3)\n"
+     "%v11: f32[4,4] = matmul(%v10, %a3)\n"
+     "%v12: f32[600,600] = mul(%v2, 2.0:f32)\n"
+     "return (%v3, %v11, %v12)"},
 };
 
 /* "f32[2], i32[]" and lines as the text of a program. */

@@ -71,12 +71,13 @@ NB_API nb_tensor *nb_donated(const nb_tensor *x);
 
 /* Its text at a stage; yours, nb_text_release.  "graph": what was recorded;
  * the name of a pass over graphs ("inline", "canonicalise", "fold", "simplify",
- * "pick", "cse", "again", "dead", "cheap"): what was left after it; "plan":
- * loops, calls and blocks of memory.  NULL stands for "graph".
+ * "pick", "cse", "again", "dead", "recompute", "cheap"): what was left after
+ * it; "plan": loops, calls, chains of them and blocks of memory.  NULL stands
+ * for "graph".
  *
  * NABLA_DISABLE=name,name in the environment leaves passes out, also "fuse",
- * "schedule", "memory" and "code"; NABLA_DUMP=name,name, or all, prints what is
- * there after them on stderr. */
+ * "schedule", "chain", "memory" and "code"; NABLA_DUMP=name,name, or all,
+ * prints what is there after them on stderr. */
 NB_API char *nb_executable_text(const nb_executable *e, const char *stage);
 
 /* Bytes known before it runs. */

@@ -266,23 +266,36 @@ static bool run_adapted(nb_product x, way w, double work)
     return ok;
 }
 
+static bool multiply(const nb_product *x)
+{
+    bool half = x->dtype == NB_F16 || x->dtype == NB_BF16;
+    assert(x->m >= 0 && x->n >= 0 && x->k >= 0);
+    if (x->dtype != NB_F32 && x->dtype != NB_F64 && (!half || x->add))
+        return nb_fail(NB_ETYPE,
+                       "matmul: dtype %d has no product here "
+                       "(a floating one%s)",
+                       (int)x->dtype, x->add ? " of 32 or 64 bits" : "");
+    if (x->m == 0 || x->n == 0) return true;
+    double work = (double)x->m * (double)x->n * (double)x->k;
+    bool small_call = nb_openblas_found() && !half;
+    if (work <= TINY || (work <= LITTLE && !small_call))
+        return nb_product_simple(x), true;
+    way w = choose(x, work);
+    return w == OWN ? run_blocks(x, w, work) : run_adapted(*x, w, work);
+}
+
 bool nb_gemm(nb_dtype d, int64_t m, int64_t n, int64_t k, const void *a,
              int64_t a_row, int64_t a_col, const void *b, int64_t b_row,
              int64_t b_col, void *c, int64_t c_row)
 {
-    const nb_product x = {d,     m, n,     k,     a, a_row,
-                          a_col, b, b_row, b_col, c, c_row};
-    assert(m >= 0 && n >= 0 && k >= 0);
-    if (d != NB_F32 && d != NB_F64 && d != NB_F16 && d != NB_BF16)
-        return nb_fail(NB_ETYPE,
-                       "matmul: dtype %d has no product here "
-                       "(a floating one)",
-                       (int)d);
-    if (m == 0 || n == 0) return true;
-    double work = (double)m * (double)n * (double)k;
-    bool small_call = nb_openblas_found() && nb_float_size(d) > 2;
-    if (work <= TINY || (work <= LITTLE && !small_call))
-        return nb_product_simple(&x), true;
-    way w = choose(&x, work);
-    return w == OWN ? run_blocks(&x, w, work) : run_adapted(x, w, work);
+    return multiply(&(nb_product){d, m, n, k, a, a_row, a_col, b, b_row, b_col,
+                                  c, c_row, false});
+}
+
+bool nb_gemm_add(nb_dtype d, int64_t m, int64_t n, int64_t k, const void *a,
+                 int64_t a_row, int64_t a_col, const void *b, int64_t b_row,
+                 int64_t b_col, void *c, int64_t c_row)
+{
+    return multiply(&(nb_product){d, m, n, k, a, a_row, a_col, b, b_row, b_col,
+                                  c, c_row, true});
 }

@@ -20,6 +20,11 @@ bool nb_gemm(nb_dtype d, int64_t m, int64_t n, int64_t k, const void *a,
              int64_t a_row, int64_t a_col, const void *b, int64_t b_row,
              int64_t b_col, void *c, int64_t c_row);
 
+/* C += A B, the same otherwise. */
+bool nb_gemm_add(nb_dtype d, int64_t m, int64_t n, int64_t k, const void *a,
+                 int64_t a_row, int64_t a_col, const void *b, int64_t b_row,
+                 int64_t b_col, void *c, int64_t c_row);
+
 /* About how many nanoseconds it takes in one thread. */
 double nb_gemm_cost(nb_dtype d, int64_t m, int64_t n, int64_t k);
 

@@ -29,9 +29,11 @@ TARGET static void NAME(dots)(const nb_product *x)
     const REAL *a = x->a, *b = x->b;
     REAL *c = x->c;
     for (int64_t i = 0; i < x->m; i++)
-        for (int64_t j = 0; j < x->n; j++)
-            c[i * x->c_row + j] =
-                NAME(dot)(x->k, a + i * x->a_row, b + j * x->b_col);
+        for (int64_t j = 0; j < x->n; j++) {
+            REAL *at = &c[i * x->c_row + j];
+            REAL sum = NAME(dot)(x->k, a + i * x->a_row, b + j * x->b_col);
+            *at = x->add ? *at + sum : sum;
+        }
 }
 
 /* c += s[0] b[0] + ... + s[count - 1] b[count - 1], rows of n numbers. */
@@ -55,7 +57,7 @@ TARGET static inline void NAME(add)(int64_t n, int count, const REAL *s,
  * time. */
 TARGET static void NAME(strip)(const nb_product *x, int64_t j, int64_t wide)
 {
-    for (int64_t i = 0; i < x->m; i++)
+    for (int64_t i = 0; !x->add && i < x->m; i++)
         memset((REAL *)x->c + i * x->c_row + j, 0, (size_t)wide * sizeof(REAL));
     for (int64_t p = 0; p < x->k; p += 8)
         for (int64_t i = 0; i < x->m; i++) {

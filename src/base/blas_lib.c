@@ -164,15 +164,15 @@ bool nb_product_onednn(const nb_product *x)
     int threads = alone(lib.onednn_omp);
     int status = lib.onednn(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N',
                             x->m, x->n, x->k, 1, a.data, a.step, b.data, b.step,
-                            0, x->c, x->m == 1 ? x->n : x->c_row);
+                            x->add, x->c, x->m == 1 ? x->n : x->c_row);
     give_back(lib.onednn_omp, threads);
     return status == 0;
 }
 
 /* The product when a vector v meets A or B (`mat`): `in` numbers, v_step apart,
  * give `out` numbers, c_step apart.  by_rows: a stored row of mat makes one of
- * them.  They are cleared first because some versions multiply what was there,
- * be it infinite, by zero. */
+ * them.  Unless added to they are cleared first, because some versions
+ * multiply what was there, be it infinite, by zero. */
 static void run_vector(const nb_product *x, const operand *mat, bool by_rows,
                        int in, int out, const void *v, int v_step, int c_step)
 {
@@ -180,15 +180,15 @@ static void run_vector(const nb_product *x, const operand *mat, bool by_rows,
     int rows = by_rows ? out : in, cols = by_rows ? in : out;
     int step = (int)mat->step;
     if (x->dtype == NB_F32) {
-        for (int64_t i = 0; i < out; i++)
+        for (int64_t i = 0; !x->add && i < out; i++)
             ((float *)x->c)[i * c_step] = 0;
-        lib.sgemv(ROW_MAJOR, t, rows, cols, 1, mat->data, step, v, v_step, 0,
-                  x->c, c_step);
+        lib.sgemv(ROW_MAJOR, t, rows, cols, 1, mat->data, step, v, v_step,
+                  x->add, x->c, c_step);
     } else {
-        for (int64_t i = 0; i < out; i++)
+        for (int64_t i = 0; !x->add && i < out; i++)
             ((double *)x->c)[i * c_step] = 0;
-        lib.dgemv(ROW_MAJOR, t, rows, cols, 1, mat->data, step, v, v_step, 0,
-                  x->c, c_step);
+        lib.dgemv(ROW_MAJOR, t, rows, cols, 1, mat->data, step, v, v_step,
+                  x->add, x->c, c_step);
     }
 }
 
@@ -207,11 +207,11 @@ static void run_openblas(const nb_product *x, const operand *a,
     else if (large && n == 1)
         run_vector(x, a, !a->transposed, k, m, b->data, ldb, ldc);
     else if (x->dtype == NB_F32)
-        lib.sgemm(ROW_MAJOR, ta, tb, m, n, k, 1, a->data, lda, b->data, ldb, 0,
-                  x->c, ldc);
+        lib.sgemm(ROW_MAJOR, ta, tb, m, n, k, 1, a->data, lda, b->data, ldb,
+                  x->add, x->c, ldc);
     else
-        lib.dgemm(ROW_MAJOR, ta, tb, m, n, k, 1, a->data, lda, b->data, ldb, 0,
-                  x->c, ldc);
+        lib.dgemm(ROW_MAJOR, ta, tb, m, n, k, 1, a->data, lda, b->data, ldb,
+                  x->add, x->c, ldc);
 }
 
 void nb_product_openblas(const nb_product *x)

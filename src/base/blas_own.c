@@ -210,10 +210,11 @@ static void simple_f32(const nb_product *x)
         for (int64_t j = 0; j < x->n; j++) {
             const float *a = (const float *)x->a + i * x->a_row;
             const float *b = (const float *)x->b + j * x->b_col;
-            float sum = 0;
+            float *c = (float *)x->c + i * x->c_row + j;
+            float sum = x->add ? *c : 0;
             for (int64_t p = 0; p < x->k; p++)
                 sum += a[p * x->a_col] * b[p * x->b_row];
-            ((float *)x->c)[i * x->c_row + j] = sum;
+            *c = sum;
         }
 }
 
@@ -223,10 +224,11 @@ static void simple_f64(const nb_product *x)
         for (int64_t j = 0; j < x->n; j++) {
             const double *a = (const double *)x->a + i * x->a_row;
             const double *b = (const double *)x->b + j * x->b_col;
-            double sum = 0;
+            double *c = (double *)x->c + i * x->c_row + j;
+            double sum = x->add ? *c : 0;
             for (int64_t p = 0; p < x->k; p++)
                 sum += a[p * x->a_col] * b[p * x->b_row];
-            ((double *)x->c)[i * x->c_row + j] = sum;
+            *c = sum;
         }
 }
 

@@ -4,7 +4,8 @@
 
 #include "nabla/dtype.h"
 
-/* C = A B, where A is m x k, B is k x n, and C has unit column stride. */
+/* C = A B, or C += A B, where A is m x k, B is k x n, and C has unit column
+ * stride. */
 typedef struct nb_product {
     nb_dtype dtype; /* of all three, floating; 16-bit ones sum in float32 */
     int64_t m, n, k;
@@ -14,6 +15,7 @@ typedef struct nb_product {
     int64_t b_row, b_col;
     void *c;
     int64_t c_row;
+    bool add;
 } nb_product;
 
 size_t nb_float_size(nb_dtype d); /* in bytes */

@@ -143,7 +143,8 @@ TARGET static void NAME(slab)(const NAME(work) * w, REAL *c, int64_t c_row,
         (w, w->pa, ROWS, ROWS, rows, k,
          (const char *)x->a + from * (int64_t)w->size, x->a_row, x->a_col);
         NAME(sweep)
-        (w, c + r * c_row, c_row, rows, n, (k + PER - 1) / PER, p > 0);
+        (w, c + r * c_row, c_row, rows, n, (k + PER - 1) / PER,
+         x->add || p > 0);
     }
 }
 

@@ -52,8 +52,8 @@ static nb_buffer *small_new(size_t bytes)
     size_t room;
     small *s = nb_block_new(sizeof *s + bytes, &room);
     if (!s) return NULL;
-    s->buffer = (nb_buffer){
-        .refs = 1, .data = s->data, .room = room, .small = true};
+    s->buffer =
+        (nb_buffer){.refs = 1, .data = s->data, .room = room, .small = true};
     return &s->buffer;
 }
 

@@ -49,7 +49,7 @@ static int taken(const arena *a, int s, int k)
     const nb_plan *p = a->plan;
     const nb_step *step = &p->step[s];
     int to = 0;
-    if (!step->nest || !a->reuse) return -1;
+    if (!step->nest || !a->reuse || step->chain) return -1;
     while (step->buffer[to] != k)
         to++;
     for (int i = 0; i < a->nalive; i++) {

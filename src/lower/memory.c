@@ -1,13 +1,16 @@
 /* memory.c - blocks: where they are kept, and for how long.
  *
  * Temporaries share one arena (arena.c).  Blocks that are handed out are
- * allocated anew on each run. */
-#include "lower/plan.h"
+ * allocated anew on each run.  The steps of a chain run at the same time: a
+ * block that one of them touches lives from the first to the last. */
+#include "lower/chain.h"
 
-static void touch(nb_life *l, int root, int step)
+static void touch(const nb_plan *p, nb_life *l, int root, int step)
 {
-    if (l[root].first < 0) l[root].first = step;
-    l[root].last = step;
+    int chain = p->step[step].chain;
+    const nb_chain *c = chain ? &p->chain[chain - 1] : NULL;
+    if (l[root].first < 0) l[root].first = c ? c->first : step;
+    l[root].last = c ? c->last : step;
 }
 
 int nb_plan_blocks(const nb_plan *p)
@@ -24,11 +27,11 @@ void nb_plan_lives(const nb_plan *p, nb_life *l)
         const nb_step *step = &p->step[s];
         const nb_line *call = &g->line[step->line];
         for (int b = 0; b < step->nbuffers; b++)
-            touch(l, step->buffer[b], s);
+            touch(p, l, step->buffer[b], s);
         if (step->nest) continue;
-        touch(l, step->line, s);
+        touch(p, l, step->line, s);
         for (int i = 0; i < call->nin; i++)
-            touch(l, p->place[call->in[i]].root, s);
+            touch(p, l, p->place[call->in[i]].root, s);
     }
 }
 
@@ -76,14 +79,24 @@ static void choose_homes(nb_plan *p, const nb_life *l)
     const nb_graph *g = p->graph;
     for (int k = 0; k < nb_plan_blocks(p); k++) {
         bool given = k < g->n && g->line[k].kind != NB_LINE_CALL;
-        p->home[k] = given             ? NB_HOME_GIVEN
-                     : l[k].first >= 0 ? NB_HOME_ARENA
-                                       : NB_HOME_NONE;
+        p->home[k] = given                 ? NB_HOME_GIVEN
+                     : l[k].first < 0      ? NB_HOME_NONE
+                     : p->row && p->row[k] ? NB_HOME_TILE
+                                           : NB_HOME_ARENA;
     }
     for (int i = 0; i < g->ny; i++) {
         int root = p->place[g->result[i]].root;
         if (p->home[root] == NB_HOME_ARENA) p->home[root] = NB_HOME_RESULT;
     }
+}
+
+bool nb_plan_bytes(nb_plan *p)
+{
+    size_t n = (size_t)nb_plan_blocks(p) + 1;
+    bool ok = (p->bytes = nb_alloc_zero(n * sizeof *p->bytes));
+    for (int k = 0; ok && k < nb_plan_blocks(p); k++)
+        ok = block_bytes(p, k);
+    return ok;
 }
 
 bool nb_plan_memory(nb_plan *p)
@@ -92,13 +105,11 @@ bool nb_plan_memory(nb_plan *p)
     nb_life *l = nb_alloc(n * sizeof *l);
     p->home = nb_alloc_zero(n * sizeof *p->home);
     p->at = nb_alloc_zero(n * sizeof *p->at);
-    p->bytes = nb_alloc_zero(n * sizeof *p->bytes);
-    bool ok = l && p->home && p->at && p->bytes;
-    for (int k = 0; ok && k < nb_plan_blocks(p); k++)
-        ok = block_bytes(p, k);
+    bool ok = l && p->home && p->at;
     if (ok) {
         nb_plan_lives(p, l);
         choose_homes(p, l);
+        nb_chain_place(p, l);
         ok = nb_plan_arena(p, l);
     }
     nb_free(l);

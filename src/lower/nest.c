@@ -165,6 +165,54 @@ void nb_nest_merge(nb_nest *x)
     if (!x->inner) drop_reductions(x);
 }
 
+bool nb_nest_can_lead(const nb_nest *x, int64_t rows, int *lead, int64_t *low)
+{
+    int64_t left = rows;
+    int a = 0;
+    *low = 1;
+    for (; a < x->naxes && left > 1; a++) {
+        int64_t part = x->size[a] < left ? x->size[a] : left;
+        if (x->inner >> a & 1 || left % part || x->size[a] % part) return false;
+        *low = x->size[a] / part;
+        left /= part;
+    }
+    *lead = a;
+    return left == 1 && !x->cut && (*low == 1 || x->naxes < NB_MAX_NEST_AXES);
+}
+
+static unsigned twice_bit(unsigned bits, int a)
+{
+    unsigned low = bits & ((2u << a) - 1);
+    return low | (bits & ~((1u << a) - 1)) << 1;
+}
+
+/* Axis a as two, the second of extent low. */
+static void split_axis(nb_nest *x, int a, int64_t low)
+{
+    size_t after = (size_t)(x->naxes - a);
+    memmove(x->size + a + 1, x->size + a, after * sizeof *x->size);
+    x->size[a] /= low;
+    x->size[a + 1] = low;
+    x->inner = twice_bit(x->inner, a);
+    for (int k = 0; k < x->n; k++) {
+        nb_nest_value *v = &x->value[k];
+        v->axes = twice_bit(v->axes, a);
+        memmove(v->stride + a + 1, v->stride + a, after * sizeof *v->stride);
+        v->stride[a] *= low;
+    }
+    x->naxes++;
+}
+
+bool nb_nest_lead(nb_nest *x, int64_t rows)
+{
+    int64_t low;
+    int lead;
+    if (!nb_nest_can_lead(x, rows, &lead, &low)) return false;
+    if (low > 1) split_axis(x, lead - 1, low);
+    x->lead = lead;
+    return true;
+}
+
 void nb_nest_mirror(nb_nest *x, int a)
 {
     for (int k = 0; k < x->n; k++) {
@@ -195,8 +243,8 @@ uint64_t nb_nest_hash(const nb_nest *x)
     for (int a = 0; a < x->naxes; a++)
         size[a] = as_hashed(x, a);
     uint64_t h = nb_hash(11, size, (size_t)x->naxes * sizeof *size);
-    int64_t about[] = {x->inner, x->nbuffers, x->cut,
-                       as_hashed(x, NB_SLOT_CUT)};
+    int64_t about[] = {x->inner, x->nbuffers, x->cut, as_hashed(x, NB_SLOT_CUT),
+                       x->lead};
     h = nb_hash(h, about, sizeof about);
     for (int k = 0; k < x->n; k++) {
         const nb_nest_value *v = &x->value[k];
@@ -280,8 +328,8 @@ void nb_nest_print(const nb_nest *x, nb_text *t)
 {
     nb_text_add(t, "nest");
     for (int a = 0; a < x->naxes; a++)
-        nb_text_add(t, " i%d%s<%lld", a, x->inner >> a & 1 ? "'" : "",
-                    (long long)x->size[a]);
+        nb_text_add(t, " i%d%s<%lld%s", a, x->inner >> a & 1 ? "'" : "",
+                    (long long)x->size[a], a == x->lead - 1 ? " |" : "");
     if (x->cut)
         nb_text_add(t, " i%d+%lld*i0<%lld", x->cut, (long long)x->size[x->cut],
                     (long long)x->cut_size);

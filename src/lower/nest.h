@@ -59,6 +59,8 @@ typedef struct nb_nest {
     unsigned inner; /* bit a */
     int cut;        /* an inner axis whose size is that of a piece of it, and */
     int64_t cut_size; /* its whole size; axis 0 counts the pieces.  0: none */
+    int lead;         /* axes in front, whose points units do not mix, and go
+                         through in order */
     int n, room;
     nb_nest_value *value;
     int nbuffers;
@@ -118,6 +120,13 @@ void nb_nest_merge(nb_nest *x);
 
 /* Walks axis a from its end: every access and index turned round. */
 void nb_nest_mirror(nb_nest *x, int a);
+
+/* Makes axes of `rows` points in all the lead, and splits an axis where that is
+ * in the way; false, and nothing is changed, if the first axes cannot be. */
+bool nb_nest_lead(nb_nest *x, int64_t rows);
+/* The same, but nothing is changed: how many axes would lead, and how much of
+ * the last of these, if it had to be split, would stay behind (or 1). */
+bool nb_nest_can_lead(const nb_nest *x, int64_t rows, int *lead, int64_t *low);
 
 /* Equal for nests that do the same, whatever memory and parameters they are
  * given. */

@@ -63,8 +63,9 @@ static int64_t bytes(const again *a, int k)
 
 static bool is_pointwise(const again *a, int k)
 {
-    return a->f.axes[k] && !nb_axes_reduce(a->f.axes[k]) &&
-           !a->plan->graph->line[k].op->effect;
+    const nb_op *op = a->plan->graph->line[k].op;
+    return a->f.axes[k] && !a->f.point[k] && !nb_axes_reduce(a->f.axes[k]) &&
+           !op->totals && !op->effect;
 }
 
 static int cost(const again *a, int k)

@@ -20,10 +20,13 @@ const nb_pass nb_passes[] = {
     {"again", nb_pass_again,
      "what held recomputation apart from the first time is gone"},
     {"dead", nb_pass_dead, "lines that no result needs are gone"},
+    {"recompute", nb_pass_recompute,
+     "what products make large is made again where it is needed late"},
     {"cheap", nb_pass_cheap,
      "what is cheap is computed again rather than stored"},
     {"fuse", NULL, "calls become loop programs that share their points"},
     {"schedule", NULL, "what frees memory runs as soon as it can"},
+    {"chain", NULL, "what passes between steps stays in tiles of rows"},
     {"memory", NULL, "blocks whose time is over make room for others"},
     {"code", NULL, "loop programs become machine code"},
     {0},
@@ -97,7 +100,8 @@ static bool run(const nb_pass *p, nb_graph *g)
     return text;
 }
 
-bool nb_lower_until(nb_graph *g, const char *name)
+/* What is made again is for chains, which plans for any size do not have. */
+static bool lower(nb_graph *g, const char *name, bool any_size)
 {
     if (!check("NABLA_DISABLE", "") || !check("NABLA_DUMP", "all"))
         return false;
@@ -105,14 +109,25 @@ bool nb_lower_until(nb_graph *g, const char *name)
     bool ok = true;
     nb_debug_flags = 0;
     for (const nb_pass *p = nb_passes; ok && p->name; p++) {
-        ok = !p->run || run(p, g);
+        bool left_out = any_size && p->run == nb_pass_recompute;
+        ok = !p->run || left_out || run(p, g);
         if (name && !strcmp(p->name, name)) break;
     }
     nb_debug_flags = watched;
     return ok;
 }
 
+bool nb_lower_until(nb_graph *g, const char *name)
+{
+    return lower(g, name, false);
+}
+
 bool nb_lower_graph(nb_graph *g)
 {
-    return nb_lower_until(g, NULL);
+    return lower(g, NULL, false);
+}
+
+bool nb_lower_any_size(nb_graph *g)
+{
+    return lower(g, NULL, true);
 }

@@ -20,6 +20,7 @@ const nb_pass *nb_pass_find(const char *name); /* NULL if there is none */
 /* Runs those on graphs: all, or to the one named.  False with an error set:
  * the graph can only be freed. */
 bool nb_lower_graph(nb_graph *g);
+bool nb_lower_any_size(nb_graph *g); /* for a plan for any size */
 bool nb_lower_until(nb_graph *g, const char *name);
 
 /* What the environment says. */
@@ -36,6 +37,7 @@ bool nb_pass_pick(nb_graph *g);
 bool nb_pass_cse(nb_graph *g);
 bool nb_pass_again(nb_graph *g);
 bool nb_pass_dead(nb_graph *g);
+bool nb_pass_recompute(nb_graph *g);
 bool nb_pass_cheap(nb_graph *g);
 
 #endif

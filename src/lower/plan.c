@@ -2,6 +2,7 @@
 #include "lower/plan.h"
 
 #include "core/axes.h"
+#include "lower/chain.h"
 #include "lower/look.h"
 #include "lower/passes.h"
 #include "lower/rewrite.h"
@@ -19,11 +20,12 @@ void nb_plan_free(nb_plan *p)
     for (int s = 0; s < p->nsteps; s++) {
         nb_nest_free(p->step[s].nest);
         nb_free(p->step[s].buffer);
+        nb_free(p->step[s].product);
     }
     nb_graph_free(p->graph);
     nb_free(p->node), nb_free(p->place), nb_free(p->step), nb_free(p->home);
     nb_free(p->at), nb_free(p->bytes), nb_free(p->group), nb_free(p->parts);
-    nb_free(p->extra);
+    nb_free(p->extra), nb_free(p->chain), nb_free(p->row);
     nb_free(p);
 }
 
@@ -44,6 +46,7 @@ static nb_plan *plan_new(nb_graph *g, bool any_size)
     p->any_size = any_size;
     p->no_code = !nb_pass_is_on("code");
     if (nb_plan_nodes(p) && nb_plan_fuse(p) && dump(p, "fuse") &&
+        nb_plan_bytes(p) && nb_plan_chain(p) && dump(p, "chain") &&
         nb_plan_memory(p) && dump(p, "memory"))
         return p;
     nb_plan_free(p);
@@ -91,6 +94,18 @@ bool nb_line_loops(const nb_plan *p, int k)
     if (!l->op->scalar && !l->op->body) return false;
     nb_call c = nb_call_of(p->node[k]);
     return c.sig && c.nin <= NB_MAX_SCALAR_IN && !is_product(&c, p->node[k]);
+}
+
+nb_tensor *nb_line_laid_out(const nb_plan *p, int k)
+{
+    const nb_tensor *form = p->node[k];
+    nb_shape shape = nb_tensor_shape(form);
+    size_t n = (size_t)(form->nlanes + form->rank) + 1;
+    nb_tensor *x = nb_node_new(NULL, NULL, (nb_dtype)form->dtype, &shape, 0,
+                               NULL, 0, NULL);
+    if (!x || !(x->strides = nb_alloc(n * sizeof *x->strides))) return NULL;
+    memcpy(x->strides, p->place[k].stride, (n - 1) * sizeof *x->strides);
+    return x;
 }
 
 bool nb_line_looks(const nb_plan *p, int k)
@@ -238,12 +253,22 @@ bool nb_plan_nodes(nb_plan *p)
     return ok;
 }
 
+static void print_chain(const nb_chain *c, nb_text *t)
+{
+    nb_text_add(t, "chain of steps %d to %d: %lld rows, tiles of %lld",
+                c->first, c->last, (long long)c->rows, (long long)c->tile);
+    if (c->run > c->tile) nb_text_add(t, " in %lld", (long long)c->run);
+    if (c->group) nb_text_add(t, ", groups of %lld", (long long)c->group);
+    nb_text_add(t, "\n");
+}
+
 static void print_block(const nb_plan *p, int k, const nb_life *l, nb_text *t)
 {
-    static const char *const home[] = {"none", "given", "arena", "result"};
+    static const char *const home[] = {"none", "given", "arena", "result",
+                                       "tile"};
     nb_text_add(t, "  block %d: %lld bytes, %s", k, (long long)p->bytes[k],
                 home[p->home[k]]);
-    if (p->home[k] == NB_HOME_ARENA)
+    if (p->home[k] == NB_HOME_ARENA || p->home[k] == NB_HOME_TILE)
         nb_text_add(t, " at %lld", (long long)p->at[k]);
     nb_text_add(t, ", steps %d to %d", l[k].first, l[k].last);
     if (k < p->graph->n)
@@ -289,6 +314,9 @@ char *nb_plan_text(const nb_plan *p)
     nb_text t = {0};
     for (int s = 0; s < p->nsteps; s++) {
         const nb_step *step = &p->step[s];
+        int chain = step->chain;
+        if (chain && p->chain[chain - 1].first == s)
+            print_chain(&p->chain[chain - 1], &t);
         nb_text_add(&t, "step %d: ", s);
         if (!step->nest) {
             print_call(p, step->line, &t);

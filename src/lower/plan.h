@@ -16,11 +16,16 @@ typedef struct nb_place {
     int64_t stride[NB_MAX_DIMS];
 } nb_place;
 
+struct nb_row_product;
+struct nb_chain;
+
 typedef struct nb_step {
     int line;      /* the call, or the last line of the nest */
     nb_nest *nest; /* NULL: a call */
     int nbuffers;  /* of the nest: the lines whose blocks they are */
     int *buffer;
+    int chain;                      /* that it is in, counted from 1; 0: none */
+    struct nb_row_product *product; /* of a chain: the call is one */
 } nb_step;
 
 /* Where a block is kept. */
@@ -28,7 +33,8 @@ typedef enum nb_home {
     NB_HOME_NONE,
     NB_HOME_GIVEN, /* inputs, captured tensors, numbers */
     NB_HOME_ARENA,
-    NB_HOME_RESULT /* allocated on each run, handed out */
+    NB_HOME_RESULT, /* allocated on each run, handed out */
+    NB_HOME_TILE    /* some rows at a time, while a chain runs */
 } nb_home;
 
 typedef struct nb_plan {
@@ -43,10 +49,14 @@ typedef struct nb_plan {
     int nsteps, room;
     nb_step *step;
     nb_home *home;  /* of roots */
-    int64_t *at;    /* offset in the arena */
+    int64_t *at;    /* offset in the arena, or in the tiles of a thread */
     int64_t *bytes; /* of a root's block */
     int64_t arena;  /* bytes: the peak of temporaries */
     int *group;     /* the nest that computes a line, -1: none */
+    int nchains, chain_room;
+    struct nb_chain *chain; /* see chain.h */
+    int64_t *row;           /* bytes of a row of blocks in tiles; or NULL */
+    int64_t tiles; /* bytes: the most that the tiles of a thread take */
 } nb_plan;
 
 /* The first and the last step that has to do with a block, -1: none; of all
@@ -79,14 +89,17 @@ nb_plan *nb_plan_draft(const nb_graph *g);
 char *nb_plan_text(const nb_plan *p);
 
 /* The passes, in order; each leaves its part of the plan. */
-bool nb_plan_nodes(nb_plan *p);  /* stand-ins, lines that only look */
+bool nb_plan_nodes(nb_plan *p); /* stand-ins, lines that only look */
 bool nb_plan_stand_ins(nb_plan *p);
-bool nb_plan_fuse(nb_plan *p);   /* nests, steps */
-bool nb_plan_memory(nb_plan *p); /* blocks */
+bool nb_plan_fuse(nb_plan *p);                    /* nests, steps */
+bool nb_plan_bytes(nb_plan *p);                   /* sizes of blocks */
+bool nb_plan_memory(nb_plan *p);                  /* blocks */
 bool nb_plan_arena(nb_plan *p, const nb_life *l); /* their places in it */
 
 /* Lines whose work is a loop over points, by a scalar body. */
 bool nb_line_loops(const nb_plan *p, int k);
+/* A node of the type of line k, laid out as that is, without data. */
+nb_tensor *nb_line_laid_out(const nb_plan *p, int k);
 /* Lines that are the look of another. */
 bool nb_line_looks(const nb_plan *p, int k);
 /* The line that k is with its dims moved, k itself if none; dim[d] is the dim

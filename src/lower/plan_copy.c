@@ -60,5 +60,5 @@ nb_plan *nb_plan_copy(const nb_plan *p)
 
 bool nb_plan_finish(nb_plan *p)
 {
-    return nb_plan_stand_ins(p) && nb_plan_memory(p);
+    return nb_plan_stand_ins(p) && nb_plan_bytes(p) && nb_plan_memory(p);
 }

@@ -9,6 +9,7 @@
 #include "base/pool.h"
 #include "core/convert.h"
 #include "lower/passes.h"
+#include "run/chain.h"
 #include "run/check.h"
 #include "run/donate.h"
 #include "run/profile.h"
@@ -214,19 +215,6 @@ static bool make_code(nb_exec *e)
     return ok;
 }
 
-/* A node of the type of line k, laid out as that is, without data. */
-static nb_tensor *laid_out(const nb_plan *p, int k)
-{
-    const nb_tensor *form = p->node[k];
-    nb_shape shape = nb_tensor_shape(form);
-    size_t n = (size_t)(form->nlanes + form->rank) + 1;
-    nb_tensor *x = nb_node_new(NULL, NULL, (nb_dtype)form->dtype, &shape, 0,
-                               NULL, 0, NULL);
-    if (!x || !(x->strides = nb_alloc(n * sizeof *x->strides))) return NULL;
-    memcpy(x->strides, p->place[k].stride, (n - 1) * sizeof *x->strides);
-    return x;
-}
-
 /* Calls that are products are worked out now. */
 static bool find_product(nb_exec *e, int s)
 {
@@ -237,8 +225,9 @@ static bool find_product(nb_exec *e, int s)
     if (p->step[s].nest || l->multi || l->nin != 2 || l->op->kernel)
         return true;
     nb_call c = nb_call_of(p->node[p->step[s].line]);
-    nb_tensor *in[2] = {laid_out(p, l->in[0]), laid_out(p, l->in[1])};
-    nb_tensor *out = laid_out(p, p->step[s].line);
+    nb_tensor *in[2] = {nb_line_laid_out(p, l->in[0]),
+                        nb_line_laid_out(p, l->in[1])};
+    nb_tensor *out = nb_line_laid_out(p, p->step[s].line);
     c.in = in;
     if (!in[0] || !in[1] || !out || !nb_product_plan(&found, &c, out, &fits))
         return false;
@@ -503,7 +492,8 @@ static bool place_blocks(run *r)
         if (p->home[k] == NB_HOME_GIVEN) r->f->block[k] = given(r, k)->data;
         if (p->home[k] == NB_HOME_ARENA)
             r->f->block[k] = r->f->arena->data + p->at[k];
-        if (p->home[k] != NB_HOME_RESULT) continue;
+        if (p->home[k] == NB_HOME_TILE && !r->watch) continue;
+        if (p->home[k] < NB_HOME_RESULT) continue;
         int i = r->e->take && !r->watch ? r->e->take[k] : -1;
         r->f->held[k] = i >= 0 && nb_donate_can(r->x[i])
                             ? nb_buffer_keep(r->x[i]->buffer)
@@ -576,7 +566,7 @@ static nb_tensor *node_over(run *r, int k)
     if (at->root == k && p->home[k] == NB_HOME_GIVEN) return given(r, k);
     nb_tensor *x = r->f->node[k];
     if (!x) {
-        if (!(x = laid_out(p, k))) return NULL;
+        if (!(x = nb_line_laid_out(p, k))) return NULL;
         r->f->node[k] = nb_keep(x);
     }
     x->data = r->f->block[at->root] +
@@ -729,6 +719,33 @@ static bool run_step_timed(run *r, int s, int64_t began)
     return ok;
 }
 
+static bool run_chain(run *r, const nb_chain *c)
+{
+    nb_chain_code code[NB_MAX_CHAIN] = {0};
+    for (int s = c->first; s <= c->last; s++) {
+        const kernel *k = &r->e->kernel[s];
+        if (!r->e->plan->step[s].nest) continue;
+        code[s - c->first] =
+            (nb_chain_code){k->fn, k->info.units / c->rows, k->info.scratch};
+    }
+    return nb_chain_run(r->e->plan, c, code, r->f->block);
+}
+
+static bool run_chain_timed(run *r, const nb_chain *c, int64_t began)
+{
+    char name[256] = "";
+    bool ok = run_chain(r, c);
+    for (int s = c->first; s <= c->last; s++) {
+        size_t n = strlen(name), room = sizeof name - n;
+        if (n && room > 3) snprintf(name + n, room, ", ");
+        name_step(r->e->plan, s, name + strlen(name),
+                  sizeof name - strlen(name));
+    }
+    nb_profile_end(began, "chain", name);
+    nb_profile_memory(began);
+    return ok;
+}
+
 static nb_tensor *value_of(void *r, int k)
 {
     return node_over(r, k);
@@ -739,15 +756,48 @@ static bool tell(run *r, int s, bool after)
     return !r->watch || r->watch->step(r->watch->ctx, s, after, value_of, r);
 }
 
+static bool writes_tiles(const nb_plan *p, int s)
+{
+    const nb_step *step = &p->step[s];
+    if (!step->nest) return p->home[step->line] == NB_HOME_TILE;
+    for (int k = 0; k < step->nest->n; k++) {
+        const nb_nest_value *v = &step->nest->value[k];
+        if (v->kind == NB_NEST_STORE &&
+            p->home[step->buffer[v->buffer]] == NB_HOME_TILE)
+            return true;
+    }
+    return false;
+}
+
+/* Who watches sees what a chain left, and what was only in its tiles by running
+ * those steps once more, for all rows. */
+static bool run_watched(run *r, int s)
+{
+    const nb_plan *p = r->e->plan;
+    if (!tell(r, s, false)) return false;
+    if ((!p->step[s].chain || writes_tiles(p, s)) && !run_step(r, s, NULL))
+        return false;
+    return tell(r, s, true);
+}
+
 static bool run_steps(run *r)
 {
+    const nb_plan *p = r->e->plan;
     if (!place_blocks(r)) return false;
-    for (int s = 0; s < r->e->plan->nsteps; s++) {
+    for (int s = 0; s < p->nsteps; s++) {
         int64_t began = nb_profile_begin();
-        if (!tell(r, s, false)) return false;
-        if (!(began ? run_step_timed(r, s, began) : run_step(r, s, NULL)))
-            return false;
-        if (!tell(r, s, true)) return false;
+        int chain = p->step[s].chain;
+        const nb_chain *c = chain ? &p->chain[chain - 1] : NULL;
+        bool ok = true;
+        if (c && s == c->first)
+            ok = began ? run_chain_timed(r, c, began) : run_chain(r, c);
+        if (ok && r->watch)
+            ok = run_watched(r, s);
+        else if (c)
+            s = c->last;
+        else if (ok)
+            ok = began ? run_step_timed(r, s, began) : run_step(r, s, NULL);
+        if (!ok) return false;
     }
     return true;
 }

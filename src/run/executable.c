@@ -336,7 +336,7 @@ nb_memory_plan nb_executable_memory(const nb_executable *e)
 {
     const nb_member *at = enter(e, NULL);
     const nb_plan *p = nb_exec_plan(at->exec);
-    nb_memory_plan m = {.temporaries = p->arena};
+    nb_memory_plan m = {.temporaries = p->arena + p->tiles * nb_threads()};
     for (int k = 0; k < p->graph->n; k++) {
         if (k < e->nx)
             m.arguments += p->bytes[k];

@@ -193,7 +193,7 @@ static bool survey_plans(survey *s, nb_graph *const *g)
     for (int p = 0; p < s->n; p++) {
         nb_graph *copy = nb_graph_copy(g[p]);
         if (!copy) return false;
-        if (!nb_lower_graph(copy)) return nb_graph_free(copy), false;
+        if (!nb_lower_any_size(copy)) return nb_graph_free(copy), false;
         s->plan[p] = nb_plan_new_any_size(copy);
         if (!s->plan[p] || !nb_numbers_plan(&s->at[p], s->plan[p]))
             return false;

@@ -25,11 +25,11 @@ void nb_walk_free(nb_walk *w)
         nb_free(w->needed[q]);
 }
 
-/* The last axis that is inner, or that is not. */
-static int last_axis(const nb_nest *x, bool inner)
+/* The last outer axis behind those that lead. */
+static int last_outer(const nb_nest *x)
 {
-    for (int a = x->naxes - 1; a >= 0; a--)
-        if ((x->inner >> a & 1) == inner) return a;
+    for (int a = x->naxes - 1; a >= x->lead; a--)
+        if (!(x->inner >> a & 1)) return a;
     return -1;
 }
 
@@ -66,7 +66,7 @@ static bool carries(const nb_nest *x)
 static void choose_form(nb_walk *w)
 {
     const nb_nest *x = w->nest;
-    int outer = last_axis(x, false), inner = best_inner(x);
+    int outer = last_outer(x), inner = best_inner(x);
     w->form = inner < 0 ? NB_FORM_MAP : NB_FORM_ROW;
     w->vector = inner < 0 ? outer : inner;
     bool columns =
@@ -94,7 +94,7 @@ static void choose_tile(nb_walk *w)
         if (!nb_nest_in_memory(v) || !v->stride[w->vector] ||
             v->stride[w->vector] == 1)
             continue;
-        for (int a = 0; a < x->naxes; a++)
+        for (int a = x->lead; a < x->naxes; a++)
             if (v->stride[a] == 1 && x->size[a] > 1) w->tile = a;
     }
     if (w->tile < 0) return;
@@ -161,12 +161,14 @@ static double traffic(const nb_nest *x)
 }
 
 /* Stores of more than the caches hold, to whole vectors, need not be read into
- * them first.  Buffers begin at multiples of 64 bytes. */
+ * them first.  Buffers begin at multiples of 64 bytes.  A nest with a lead is
+ * run for a few of its points at a time, and is read again from the caches. */
 static void find_past(nb_walk *w)
 {
     const nb_nest *x = w->nest;
     if (w->form != NB_FORM_MAP || w->tile >= 0 || w->vector < 0) return;
-    if (w->lanes < 4 || x->param || traffic(x) < PAST_BYTES) return;
+    if (x->lead || x->param) return;
+    if (w->lanes < 4 || traffic(x) < PAST_BYTES) return;
     for (int k = 0; k < x->n; k++) {
         const nb_nest_value *v = &x->value[k];
         bool whole = v->kind == NB_NEST_STORE && v->offset % w->lanes == 0 &&
