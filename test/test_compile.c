@@ -332,7 +332,7 @@ static void code_is_made_when_it_is_needed(void)
         expect(nb_executable_lower(f, 1, &x, 0, NULL, &e[i]) == NB_OK,
                "lowered");
     char *plan = nb_executable_text(e[0], "plan");
-    expect(plan && nb_executable_steps(e[0], &loops) == 1 && loops == 1 &&
+    expect(plan && nb_executable_steps(e[0], &loops) >= 1 && loops >= 1 &&
                nb_executable_memory(e[0]).results == 28 &&
                !*nb_executable_trouble(e[0]),
            "all is known of it");

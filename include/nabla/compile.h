@@ -72,15 +72,18 @@ NB_API nb_tensor *nb_donated(const nb_tensor *x);
 /* Its text at a stage; yours, nb_text_release.  "graph": what was recorded;
  * the name of a pass over graphs ("inline", "canonicalise", "fold", "simplify",
  * "pick", "cse", "again", "dead", "recompute", "cheap"): what was left after
- * it; "plan": loops, calls, chains of them and blocks of memory.  NULL stands
- * for "graph".
+ * it; "plan": loops, calls, chains of them and blocks of memory; "memory": what
+ * is alive when the most is, a line each, bytes first, the largest on top.  NULL
+ * stands for "graph".
  *
  * NABLA_DISABLE=name,name in the environment leaves passes out, also "fuse",
  * "schedule", "chain", "memory" and "code"; NABLA_DUMP=name,name, or all,
  * prints what is there after them on stderr. */
 NB_API char *nb_executable_text(const nb_executable *e, const char *stage);
 
-/* Bytes known before it runs. */
+/* Bytes known before it runs.  Temporaries count what the largest loop or branch
+ * needs inside: its states, the temporaries of a turn, and what one turn keeps
+ * for the way back; of a while, whose turns are not known, one turn. */
 typedef struct nb_memory_plan {
     int64_t arguments, results, temporaries, constants;
     int64_t donated; /* of the results: in the memory of arguments */

@@ -392,6 +392,7 @@ static void release(nb_op *op)
 {
     for (int k = 0; k < 2; k++)
         nb_graph_free(op->region[k]);
+    if (op->forget) op->forget(op);
     nb_free(op);
 }
 
@@ -407,6 +408,8 @@ nb_op *nb_op_holding(nb_op *form, int nout)
     op->check = form->check;
     op->result = form->result;
     op->execute = form->execute;
+    op->prepare = form->prepare;
+    op->needs = form->needs;
     op->repeats = form->repeats;
     op->push = form->push;
     op->pull = form->pull;

@@ -216,6 +216,12 @@ struct nb_op {
     bool (*push)(const nb_call *c, nb_tensor *const *u, nb_tensor **uy);
     bool (*pull)(const nb_call *c, nb_tensor *const *ct, nb_tensor **cx);
     bool (*repeats)(const nb_call *c, nb_turns *r); /* if it is such a loop */
+    /* Makes what execute will run, and keeps it with the op; and the bytes that
+     * it will need besides the results. */
+    bool (*prepare)(const nb_call *c);
+    int64_t (*needs)(const nb_call *c);
+    _Atomic(struct nb_kept *) kept;
+    void (*forget)(nb_op *op);  /* drops that */
     void (*release)(nb_op *op); /* NULL: the op lives for ever */
     atomic_int uses;
     struct nb_graph *region[2];

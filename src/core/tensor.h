@@ -149,13 +149,18 @@ extern bool (*nb_realizer)(int n, nb_tensor *const *x);
 bool nb_realize_now(int n, nb_tensor *const *x);
 
 /* Programs that run many times, from x to y: core's users ask for them, run
- * makes them.  NULL without an error: they had better run op by op.  Inputs of a
- * run have the types of x and their values, results are lent. */
+ * makes them, the code at once or when they are ready to run.  NULL without an
+ * error: they had better run op by op.  Inputs of a run have the types of x and
+ * their values, results are lent; or, of one that is ready, both are packed
+ * memory, and results are written there. */
 typedef struct nb_program nb_program;
 typedef struct nb_programs {
     nb_program *(*make)(int nx, nb_tensor *const *x, int ny,
-                        nb_tensor *const *y);
+                        nb_tensor *const *y, bool later);
     bool (*run)(nb_program *p, nb_tensor *const *x, nb_tensor **y);
+    bool (*ready)(nb_program *p);
+    bool (*run_at)(nb_program *p, char *const *x, char *const *y);
+    int64_t (*bytes)(const nb_program *p); /* besides inputs and results */
     void (*drop)(nb_program *p);
 } nb_programs;
 extern const nb_programs nb_programs_run;

@@ -13,6 +13,7 @@
 #include "run/check.h"
 #include "run/donate.h"
 #include "run/profile.h"
+#include "transform/region.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -42,6 +43,7 @@ typedef struct frame {
     char **block;     /* by line: of roots */
     nb_buffer **held; /* by line: of results, made in this run */
     nb_tensor **node; /* by line: what calls read, made when first needed */
+    nb_buffer *alien; /* what nodes over memory of the caller's look into */
 } frame;
 
 struct nb_exec {
@@ -49,7 +51,9 @@ struct nb_exec {
     nb_code *code;
     kernel *kernel; /* by step */
     int *take;      /* by line: the input whose block a result takes; or NULL */
+    int *result;    /* by line: the first result that it is, -1: none */
     bool lends;     /* ops are called, which lend what they like */
+    bool looks;     /* a result is a look, an input, or another result */
     char *trouble;  /* why there is no code, and ops run one by one; or NULL */
     atomic_bool loaded;   /* the code is made, or there is trouble; */
     pthread_mutex_t lock; /* for making it */
@@ -71,6 +75,7 @@ static void frame_free(const nb_plan *p, frame *f)
             nb_drop(f->node[k]);
         }
     nb_buffer_drop(f->arena);
+    nb_buffer_drop(f->alien);
     nb_free(f->block), nb_free(f->held), nb_free(f->node);
     nb_free(f);
 }
@@ -88,6 +93,7 @@ void nb_exec_drop(nb_exec *e)
     nb_plan_free(e->plan);
     nb_free(e->kernel);
     nb_free(e->take);
+    nb_free(e->result);
     nb_free(e->trouble);
     pthread_mutex_destroy(&e->lock);
     nb_free(e);
@@ -297,8 +303,54 @@ int64_t nb_exec_donated_bytes(const nb_exec *e)
     return bytes;
 }
 
-/* All but the code. */
-static nb_exec *begin(nb_plan *p)
+/* Ops that hold programs make them now. */
+static bool prepare(nb_exec *e, bool again)
+{
+    const nb_plan *p = e->plan;
+    bool ok = true;
+    for (int s = 0; ok && s < p->nsteps; s++) {
+        nb_tensor *node = p->node[p->step[s].line];
+        bool calls = !p->step[s].nest && !e->kernel[s].product;
+        nb_call c = nb_call_of(node);
+        e->lends = e->lends || calls;
+        if (calls && !again && node->op->prepare) ok = node->op->prepare(&c);
+    }
+    return ok;
+}
+
+static bool find_results(nb_exec *e)
+{
+    const nb_graph *g = e->plan->graph;
+    size_t n = (size_t)nb_plan_blocks(e->plan) + 1;
+    if (!(e->result = nb_alloc(n * sizeof *e->result))) return false;
+    memset(e->result, -1, n * sizeof *e->result);
+    for (int i = g->ny - 1; i >= 0; i--) {
+        int k = g->result[i];
+        e->looks = e->looks || e->result[k] >= 0 ||
+                   e->plan->place[k].root != k ||
+                   e->plan->home[k] != NB_HOME_RESULT;
+        e->result[k] = i;
+    }
+    return true;
+}
+
+int64_t nb_exec_temporaries(const nb_exec *e)
+{
+    const nb_plan *p = e->plan;
+    int64_t most = 0;
+    for (int s = 0; s < p->nsteps; s++) {
+        nb_tensor *node = p->node[p->step[s].line];
+        nb_call c = nb_call_of(node);
+        bool holds = !p->step[s].nest && node->op->needs;
+        int64_t bytes = holds ? node->op->needs(&c) : 0;
+        if (bytes > most) most = bytes;
+    }
+    return p->arena + p->tiles * nb_threads() + most;
+}
+
+/* All but the code.  For sizes that may come once the programs inside ops are
+ * not worth making. */
+static nb_exec *begin(nb_plan *p, bool again)
 {
     nb_exec *e = nb_alloc_zero(sizeof *e);
     if (!e) return nb_plan_free(p), NULL;
@@ -306,9 +358,8 @@ static nb_exec *begin(nb_plan *p)
     pthread_mutex_init(&e->lock, NULL);
     e->plan = p;
     e->kernel = nb_alloc_zero((size_t)(p->nsteps + 1) * sizeof *e->kernel);
-    bool ok = e->kernel && pack_known(p) && find_products(e);
-    for (int s = 0; ok && s < p->nsteps; s++)
-        e->lends = e->lends || !(p->step[s].nest || e->kernel[s].product);
+    bool ok = e->kernel && pack_known(p) && find_products(e) &&
+              find_results(e) && prepare(e, again);
     if (ok) return e;
     nb_exec_drop(e);
     return NULL;
@@ -339,7 +390,7 @@ nb_exec *nb_exec_new(nb_graph *g)
 
 nb_exec *nb_exec_of(nb_plan *p)
 {
-    nb_exec *e = begin(p);
+    nb_exec *e = begin(p, false);
     if (!e || nb_exec_load(e)) return e;
     nb_exec_drop(e);
     return NULL;
@@ -351,12 +402,12 @@ nb_exec *nb_exec_lower(nb_graph *g)
     if (!nb_lower_graph(g)) return nb_graph_free(g), NULL;
     nb_plan *p = nb_plan_new(g);
     nb_profile_end(began, "compile", "lower");
-    return p ? begin(p) : NULL;
+    return p ? begin(p, false) : NULL;
 }
 
 nb_exec *nb_exec_like(const nb_exec *from, nb_plan *p)
 {
-    nb_exec *e = begin(p);
+    nb_exec *e = begin(p, true);
     if (!e) return NULL;
     e->code = nb_code_keep(from->code);
     e->loaded = true;
@@ -473,7 +524,8 @@ static void frame_give(nb_exec *e, frame *f)
 typedef struct run {
     nb_exec *e;
     frame *f;
-    nb_tensor *const *x;
+    nb_tensor *const *x; /* or, if these are NULL, memory: */
+    char *const *in, *const *out;
     const nb_run_watch *watch; /* or NULL */
 } run;
 
@@ -485,21 +537,41 @@ static nb_tensor *given(const run *r, int k)
                                          : r->e->plan->node[k];
 }
 
+/* Inputs that are memory of the caller's. */
+static bool is_alien(const run *r, int k)
+{
+    return r->in && r->e->plan->graph->line[k].kind == NB_LINE_INPUT;
+}
+
+/* Where a result goes: memory of the caller's or of an input that is donated, or
+ * a buffer of its own. */
+static bool place_result(run *r, int k)
+{
+    const nb_plan *p = r->e->plan;
+    int first = r->out ? r->e->result[k] : -1;
+    if (first >= 0) {
+        r->f->block[k] = r->out[first];
+        return true;
+    }
+    int i = r->e->take && r->x && !r->watch ? r->e->take[k] : -1;
+    r->f->held[k] = i >= 0 && nb_donate_can(r->x[i])
+                        ? nb_buffer_keep(r->x[i]->buffer)
+                        : nb_buffer_new((size_t)p->bytes[k]);
+    if (!r->f->held[k]) return false;
+    r->f->block[k] = r->f->held[k]->data;
+    return true;
+}
+
 static bool place_blocks(run *r)
 {
     const nb_plan *p = r->e->plan;
     for (int k = 0; k < p->graph->n + p->nextra; k++) {
-        if (p->home[k] == NB_HOME_GIVEN) r->f->block[k] = given(r, k)->data;
+        if (p->home[k] == NB_HOME_GIVEN)
+            r->f->block[k] = is_alien(r, k) ? r->in[k] : given(r, k)->data;
         if (p->home[k] == NB_HOME_ARENA)
             r->f->block[k] = r->f->arena->data + p->at[k];
         if (p->home[k] == NB_HOME_TILE && !r->watch) continue;
-        if (p->home[k] < NB_HOME_RESULT) continue;
-        int i = r->e->take && !r->watch ? r->e->take[k] : -1;
-        r->f->held[k] = i >= 0 && nb_donate_can(r->x[i])
-                            ? nb_buffer_keep(r->x[i]->buffer)
-                            : nb_buffer_new((size_t)p->bytes[k]);
-        if (!r->f->held[k]) return false;
-        r->f->block[k] = r->f->held[k]->data;
+        if (p->home[k] >= NB_HOME_RESULT && !place_result(r, k)) return false;
     }
     return true;
 }
@@ -557,13 +629,23 @@ static bool run_nest(run *r, int s, const char *name)
     return !l.failed;
 }
 
+static nb_buffer *buffer_of(const run *r, int root)
+{
+    nb_home home = r->e->plan->home[root];
+    if (home == NB_HOME_ARENA) return r->f->arena;
+    if (home == NB_HOME_GIVEN)
+        return is_alien(r, root) ? r->f->alien : given(r, root)->buffer;
+    return r->f->held[root] ? r->f->held[root] : r->f->alien;
+}
+
 /* A node over the memory of line k. */
 static nb_tensor *node_over(run *r, int k)
 {
     const nb_plan *p = r->e->plan;
     const nb_place *at = &p->place[k];
     const nb_tensor *form = p->node[k];
-    if (at->root == k && p->home[k] == NB_HOME_GIVEN) return given(r, k);
+    if (at->root == k && p->home[k] == NB_HOME_GIVEN && !is_alien(r, k))
+        return given(r, k);
     nb_tensor *x = r->f->node[k];
     if (!x) {
         if (!(x = nb_line_laid_out(p, k))) return NULL;
@@ -571,9 +653,7 @@ static nb_tensor *node_over(run *r, int k)
     }
     x->data = r->f->block[at->root] +
               at->offset * (int64_t)nb_dtype_size((nb_dtype)form->dtype);
-    x->buffer = p->home[at->root] == NB_HOME_GIVEN ? given(r, at->root)->buffer
-                : p->home[at->root] == NB_HOME_ARENA ? r->f->arena
-                                                     : r->f->held[at->root];
+    x->buffer = buffer_of(r, at->root);
     return x;
 }
 
@@ -827,6 +907,16 @@ bool nb_exec_run(nb_exec *e, nb_tensor *const *x, nb_tensor **y)
     return nb_exec_run_as(e, NULL, x, y);
 }
 
+static void let_go(run *r)
+{
+    for (int k = 0; k < r->e->plan->graph->n; k++) {
+        if (!r->f->held[k]) continue;
+        nb_buffer_drop(r->f->held[k]);
+        r->f->held[k] = NULL;
+    }
+    frame_give(r->e, r->f);
+}
+
 static bool run_packed(nb_exec *e, nb_tensor *const *x, nb_tensor **y,
                        const nb_run_watch *watch)
 {
@@ -839,11 +929,7 @@ static bool run_packed(nb_exec *e, nb_tensor *const *x, nb_tensor **y,
     for (int i = 0; ok && i < g->ny; i++)
         ok = (y[i] = result_of(&r, g->result[i], id));
     if (e->take) mark_donated(&r);
-    for (int k = 0; k < g->n; k++) {
-        nb_buffer_drop(r.f->held[k]);
-        r.f->held[k] = NULL;
-    }
-    frame_give(e, r.f);
+    let_go(&r);
     return ok;
 }
 
@@ -865,5 +951,44 @@ bool nb_exec_run_watched(nb_exec *e, nb_tensor *const *x, nb_tensor **y,
     for (int i = 0; ok && i < g->ny; i++)
         ok = y[i];
     if (in != few) nb_free(in);
+    return ok;
+}
+
+/* Copies results that did not land where they belong: looks, inputs, lines that
+ * are several results. */
+static bool bring(run *r)
+{
+    const nb_graph *g = r->e->plan->graph;
+    for (int i = 0; i < g->ny; i++) {
+        int k = g->result[i];
+        if (r->f->block[k] == r->out[i] && r->e->plan->place[k].root == k)
+            continue;
+        nb_tensor *x = node_over(r, k);
+        if (!x) return false;
+        nb_copy_into(r->out[i], &g->line[k].shape, x);
+    }
+    return true;
+}
+
+/* Inputs that nodes look into belong to nobody here. */
+static bool has_alien(frame *f)
+{
+    if (f->alien) return true;
+    if (!(f->alien = nb_alloc(sizeof *f->alien))) return false;
+    *f->alien = (nb_buffer){.refs = 1};
+    return true;
+}
+
+bool nb_exec_run_at(nb_exec *e, char *const *in, char *const *out)
+{
+    run r = {.e = e, .f = frame_take(e), .in = in, .out = out};
+    if (!r.f) return false;
+    bool scope = e->lends || e->looks;
+    bool ok = has_alien(r.f) && (!scope || nb_scope_open() == NB_OK);
+    if (ok) {
+        ok = run_steps(&r) && (!e->looks || bring(&r));
+        if (scope) nb_scope_close(0, NULL);
+    }
+    let_go(&r);
     return ok;
 }

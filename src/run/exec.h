@@ -43,6 +43,19 @@ bool nb_exec_run_watched(nb_exec *e, nb_tensor *const *x, nb_tensor **y,
 /* For tests: changes nests before code is made of them; NULL: nothing does. */
 extern void (*nb_exec_spoil)(nb_nest *x);
 
+/* The same on memory: inputs and results are packed, no lanes are among them,
+ * and ops keep nothing of what they are given.  It is loaded, and without
+ * trouble. */
+bool nb_exec_run_at(nb_exec *e, char *const *in, char *const *out);
+
+/* Bytes that a run needs besides inputs and results: the arena, and the largest
+ * of what loops and branches need inside. */
+int64_t nb_exec_temporaries(const nb_exec *e);
+
+/* The blocks that are alive when temporaries take the most: lines of bytes and
+ * what it is, the largest first; the first nx inputs are arguments. */
+char *nb_exec_alive(const nb_exec *e, int nx);
+
 /* Inputs whose blocks results may take, where no one else holds them. */
 bool nb_exec_donate(nb_exec *e, int n, const int *inputs);
 int64_t nb_exec_donated_bytes(const nb_exec *e);

@@ -264,22 +264,23 @@ static char *text_after(const nb_graph *recorded, const char *pass)
     return text;
 }
 
-static char *text_of(const nb_member *m, const char *stage)
+static char *text_of(const nb_member *m, int nx, const char *stage)
 {
     if (!stage || !strcmp(stage, "graph")) return nb_graph_text(m->recorded);
     if (!strcmp(stage, "plan")) return nb_plan_text(nb_exec_plan(m->exec));
+    if (!strcmp(stage, "memory")) return nb_exec_alive(m->exec, nx);
     const nb_pass *pass = nb_pass_find(stage);
     if (pass && pass->run) return text_after(m->recorded, stage);
     return nb_fail(NB_EVALUE,
                    "executable: no stage is called %s: graph, a pass over it, "
-                   "or plan",
+                   "plan or memory",
                    stage);
 }
 
 char *nb_executable_text(const nb_executable *e, const char *stage)
 {
     const nb_member *m = enter(e, NULL);
-    char *text = text_of(m, stage);
+    char *text = text_of(m, e->nx, stage);
     leave(e, m);
     return text;
 }
@@ -336,7 +337,7 @@ nb_memory_plan nb_executable_memory(const nb_executable *e)
 {
     const nb_member *at = enter(e, NULL);
     const nb_plan *p = nb_exec_plan(at->exec);
-    nb_memory_plan m = {.temporaries = p->arena + p->tiles * nb_threads()};
+    nb_memory_plan m = {.temporaries = nb_exec_temporaries(at->exec)};
     for (int k = 0; k < p->graph->n; k++) {
         if (k < e->nx)
             m.arguments += p->bytes[k];

@@ -197,13 +197,13 @@ static program *find(uint64_t hash)
 }
 
 /* Takes the graph.  A program that cannot be compiled is kept as that. */
-static program *make(nb_graph *g, uint64_t hash)
+static program *make(nb_graph *g, uint64_t hash, bool later)
 {
     program *p = nb_alloc_zero(sizeof *p);
     if (!p) return nb_graph_free(g), NULL;
     p->hash = hash;
     p->refs = 2;
-    p->exec = nb_exec_new(g);
+    p->exec = later ? nb_exec_lower(g) : nb_exec_new(g);
     if (!p->exec) nb_error_clear();
     pthread_mutex_lock(&lock);
     p->next = first;
@@ -225,7 +225,7 @@ static program *program_of(const job *j)
     program *p = find(hash);
     bool wanted = is_closed(g) && (j->work >= LONG || has_been_seen(hash));
     pthread_mutex_unlock(&lock);
-    if (!p && wanted) return make(g, hash);
+    if (!p && wanted) return make(g, hash, false);
     nb_graph_free(g);
     return p;
 }
@@ -279,6 +279,7 @@ static bool run(const job *j, program *p)
 struct nb_program {
     program *of; /* shared by equal ones, or */
     nb_exec *own;
+    bool at; /* no op keeps what it is given: runs on memory alone */
 };
 
 static void drop_program(nb_program *p)
@@ -290,40 +291,74 @@ static void drop_program(nb_program *p)
 }
 
 /* Takes the graph. */
-static program *shared(nb_graph *g)
+static program *shared(nb_graph *g, bool later)
 {
     uint64_t hash = nb_graph_hash(g);
     pthread_mutex_lock(&lock);
     program *p = find(hash);
     pthread_mutex_unlock(&lock);
-    if (!p) return make(g, hash);
+    if (!p) return make(g, hash, later);
     nb_graph_free(g);
     return p;
 }
 
+static bool has_plain_ops(const nb_graph *g)
+{
+    for (int k = 0; k < g->n; k++)
+        if (g->line[k].op && !is_plain_op(g->line[k].op)) return false;
+    return true;
+}
+
 static nb_program *make_program(int nx, nb_tensor *const *x, int ny,
-                                nb_tensor *const *y)
+                                nb_tensor *const *y, bool later)
 {
     nb_graph *g;
-    bool wanted = nb_llvm_there() && !nb_runs_plainly();
+    bool wanted = later || (nb_llvm_there() && !nb_runs_plainly());
     nb_program *p = wanted ? nb_alloc_zero(sizeof *p) : NULL;
     if (!p || nb_graph_of(nx, x, ny, y, &g) != NB_OK) return nb_free(p), NULL;
+    p->at = has_plain_ops(g);
+    if (later && !p->at) return nb_graph_free(g), nb_free(p), NULL;
     if (is_closed(g))
-        p->of = shared(g);
+        p->of = shared(g, later);
     else
-        p->own = nb_exec_new(g);
+        p->own = later ? nb_exec_lower(g) : nb_exec_new(g);
     if (p->own || (p->of && p->of->exec)) return p;
     nb_error_clear();
     drop_program(p);
     return NULL;
 }
 
-static bool run_program(nb_program *p, nb_tensor *const *x, nb_tensor **y)
+static nb_exec *exec_of(const nb_program *p)
 {
-    return nb_exec_run(p->of ? p->of->exec : p->own, x, y);
+    return p->of ? p->of->exec : p->own;
 }
 
-const nb_programs nb_programs_run = {make_program, run_program, drop_program};
+/* Whoever watches values wants tensors. */
+static bool is_ready(nb_program *p)
+{
+    if (!p->at || nb_runs_plainly() || nb_check_get()) return false;
+    bool ok = nb_exec_load(exec_of(p));
+    if (!ok) nb_error_clear();
+    return ok && !*nb_exec_trouble(exec_of(p));
+}
+
+static bool run_at(nb_program *p, char *const *x, char *const *y)
+{
+    return nb_exec_run_at(exec_of(p), x, y);
+}
+
+static int64_t program_bytes(const nb_program *p)
+{
+    return nb_exec_temporaries(exec_of(p));
+}
+
+static bool run_program(nb_program *p, nb_tensor *const *x, nb_tensor **y)
+{
+    return nb_exec_run(exec_of(p), x, y);
+}
+
+const nb_programs nb_programs_run = {make_program, run_program,   is_ready,
+                                     run_at,       program_bytes, drop_program};
 
 static bool is_small(int n, nb_tensor **node)
 {

@@ -8,7 +8,7 @@
  * second does. */
 #include "transform/branch.h"
 #include "transform/forms.h"
-#include "transform/region.h"
+#include "transform/kept.h"
 
 #include "ops/ops.h"
 
@@ -47,15 +47,42 @@ static bool result(const nb_call *c, int k, nb_shape *out, nb_dtype *dtype)
     return true;
 }
 
+/* Each side has a program of its own. */
+static bool prepare(const nb_call *c)
+{
+    bool ok = true;
+    for (int side = 0; ok && side < 2; side++)
+        ok = nb_kept_make(
+            c, side, (nb_turn_of){.graph = c->op->region[side], .once = true});
+    return ok;
+}
+
+static int64_t needs(const nb_call *c)
+{
+    int64_t yes = nb_kept_bytes(nb_kept_peek(c->op, 0));
+    int64_t no = nb_kept_bytes(nb_kept_peek(c->op, 1));
+    return yes > no ? yes : no;
+}
+
+static bool run_kept(const nb_kept *k, nb_tensor *const *in, char *const *to)
+{
+    nb_turning t;
+    bool ok = nb_turning_begin(&t, k, in) && nb_turning_run(&t, to);
+    nb_turning_end(&t);
+    return ok;
+}
+
 static bool run_side(const nb_call *c, int side, const nb_shape *shape,
                      char *const *to)
 {
     const nb_graph *g = c->op->region[side];
+    const nb_kept *kept = nb_kept_find(c, side);
     nb_tensor **in = nb_array(g->nx), **y = nb_array(g->ny);
     bool ok = in && y;
     if (ok) side_inputs(c, side, c->in, in);
-    ok = ok && nb_region_run(g, g->nx, in, y);
-    for (int k = 0; ok && k < g->ny; k++)
+    if (ok && kept) ok = run_kept(kept, in, to);
+    if (ok && !kept) ok = nb_region_run(g, g->nx, in, y);
+    for (int k = 0; ok && !kept && k < g->ny; k++)
         nb_copy_into(to[k], &shape[k], y[k]);
     nb_free(in), nb_free(y);
     return ok;
@@ -213,6 +240,8 @@ nb_op nb_form_cond = {
     .check = check,
     .result = result,
     .execute = execute,
+    .prepare = prepare,
+    .needs = needs,
     .push = push,
     .pull = pull,
 };

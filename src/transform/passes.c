@@ -2,6 +2,7 @@
 #include "transform/passes.h"
 
 #include "transform/forms.h"
+#include "transform/turns.h"
 
 #include "core/debug.h"
 #include "core/lanes.h"
@@ -214,8 +215,9 @@ static bool execute(const nb_call *c, char *const *to)
              .shape = nb_passes_shapes(c),
              .in = nb_array(g->nx),
              .out = nb_array(g->ny)};
-    bool ok = r.shape && r.in && r.out && begin(&r) && all_passes(&r);
-    for (int k = 0; ok && k < r.p.states; k++)
+    bool done = false, ok = r.shape && nb_passes_turns(c, r.shape, to, &done);
+    if (!done) ok = ok && r.in && r.out && begin(&r) && all_passes(&r);
+    for (int k = 0; ok && !done && k < r.p.states; k++)
         nb_copy_into(to[k], &r.shape[k], r.in[k]);
     end(&r);
     return ok;
@@ -268,6 +270,8 @@ nb_op nb_form_while = {
     .check = check,
     .result = result,
     .execute = execute,
+    .prepare = nb_passes_prepare,
+    .needs = nb_passes_needs,
     .push = nb_passes_push,
     .pull = nb_passes_pull,
 };

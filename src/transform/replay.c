@@ -253,7 +253,8 @@ static bool make_program(nb_replay *p)
     bool ok = y && find_inputs(p);
     int n = ok ? node_results(p, y) : 0;
     if (ok && n)
-        p->program = nb_programs_run.make(p->nprogram, p->program_in, n, y);
+        p->program =
+            nb_programs_run.make(p->nprogram, p->program_in, n, y, false);
     nb_free(y);
     return ok;
 }

@@ -8,7 +8,7 @@
  * Inputs of the op and of its program: carries, xs (of the program: one step of
  * each), what the body closes over.  Results: carries, ys. */
 #include "transform/forms.h"
-#include "transform/region.h"
+#include "transform/turns.h"
 
 #include "core/lanes.h"
 #include "ops/ops.h"
@@ -146,7 +146,8 @@ static bool execute(const nb_call *c, char *const *to)
              .shape = nb_call_shapes(c),
              .in = nb_array(c->nin),
              .out = nb_array(c->op->nout)};
-    bool ok = r.shape && r.in && r.out && loop(&r, to);
+    bool done = false, ok = r.shape && nb_scan_turns(c, r.shape, to, &done);
+    if (!done) ok = ok && r.in && r.out && loop(&r, to);
     nb_replay_free(r.body);
     nb_free(r.shape), nb_free(r.in), nb_free(r.out);
     return ok;
@@ -418,6 +419,8 @@ nb_op nb_form_scan = {
     .check = check,
     .result = result,
     .execute = execute,
+    .prepare = nb_scan_prepare,
+    .needs = nb_scan_needs,
     .repeats = repeats,
     .push = push,
     .pull = pull,

@@ -690,6 +690,27 @@ def test_lowering_runs_nothing():
         nb.compile(lambda x: x if x.sum() > 0 else x).lower(nb.ones(2))
 
 
+def test_memory_sees_inside_loops():
+    def f(x, w):
+        def step(c, t):
+            return nb.sin(nb.tanh(c @ w) @ w) @ w + t, c.sum()
+
+        return nb.scan(step, x, nb.ones((9, 32, 32)))
+
+    x, one = nb.ones((32, 32)), 32 * 32 * 4
+    plan = nb.compile(f).lower(x, x).memory()
+    # two places of the carry, and what one turn has besides
+    assert plan.temporaries >= 3 * one
+    assert plan.peak >= plan.arguments + plan.results + plan.temporaries
+    buffers = dict(plan.buffers)
+    assert buffers["argument 0 f32[32,32]"] == one
+    assert buffers["inside scan"] >= 3 * one
+    sizes = [size for _, size in plan.buffers]
+    assert sizes == sorted(sizes, reverse=True)
+    alone = nb.compile(lambda x: x @ nb.sin(x)).lower(x).memory()
+    assert ("sin f32[32,32]", one) in alone.buffers
+
+
 def made():
     """How often code was asked for, from wherever it came."""
     stats = nb.cache_stats()

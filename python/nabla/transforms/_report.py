@@ -35,7 +35,8 @@ class CompilationStats:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes that one run needs, known before it."""
+    """Bytes that one run needs, known before it, and what is alive when the
+    most is: pairs of what it is and its bytes, the largest first."""
 
     peak: int
     arguments: int
@@ -43,6 +44,7 @@ class MemoryPlan:
     temporaries: int
     constants: int
     donated: int
+    buffers: list[tuple[str, int]] = field(default_factory=list, repr=False)
 
 
 @dataclass(frozen=True)

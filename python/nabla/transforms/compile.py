@@ -552,7 +552,10 @@ class Lowered:
 def _plan(executable: Executable) -> MemoryPlan:
     from ._report import MemoryPlan
 
-    return MemoryPlan(*executable.memory())
+    lines = executable.text("memory").splitlines()
+    rows = [line.split(" ", 1) for line in lines]
+    buffers = [(what, int(size)) for size, what in rows]
+    return MemoryPlan(*executable.memory(), buffers)
 
 
 def _explanation(executable: Executable, state: Any) -> Explanation:
