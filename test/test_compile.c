@@ -315,6 +315,36 @@ static void donated_memory_is_taken(void)
     nb_executable_drop(e);
 }
 
+enum { WIDE = 1 << 21 };
+
+static nb_status vast(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                      nb_tensor **y)
+{
+    int64_t size[] = {WIDE, WIDE};
+    nb_tensor *all = nb_mul(nb_broadcast_to(x[0], 2, size), nb_num(2));
+    (void)nx;
+    y[0] = ctx ? nb_reduce_sum(nb_sort(all, 0, false, true), -1, NULL, false)
+               : all;
+    return *ny = 1, NB_OK;
+}
+
+static void what_is_too_large_fails_before_it_runs(void)
+{
+    for (int inside = 0; inside < 2; inside++) {
+        nb_func *f = nb_func_new(vast, inside ? &inside : NULL);
+        nb_tensor *x = nb_ones(1, (int64_t[]){WIDE}, NB_F32), *y;
+        nb_executable *e = NULL;
+        int ny = 1;
+        expect(nb_executable_new(f, 1, &x, &e) == NB_OK, "it can be compiled");
+        bool failed = nb_executable_run(e, 1, &x, &ny, &y) != NB_OK;
+        bool said = strstr(nb_error_message(), "the largest:") &&
+                    strstr(nb_error_message(),
+                           "mul(2097152, 2097152) of 17592186044416 bytes");
+        expect(refused(failed, NB_EMEMORY) && said, "inside %d", inside);
+        nb_executable_drop(e);
+    }
+}
+
 static int64_t code_asked_for(void)
 {
     nb_cache_stats s = nb_cache_stats_get();
@@ -411,6 +441,7 @@ static void sentences(void)
                                  keys_are_drawn_on_each_run,
                                  donated_memory_is_taken,
                                  code_is_made_when_it_is_needed,
+                                 what_is_too_large_fails_before_it_runs,
                                  calls_lend_their_results_alone,
                                  results_may_go_before_their_views,
                                  calls_survive_faults};

@@ -138,6 +138,7 @@ NB_API void nb_caches_clear(void);
 typedef struct nb_cache_stats {
     int64_t hits, disk_hits, misses, bytes;
     double compile_ms;
+    const char *trouble; /* why nothing is kept on disk; "" if it is */
 } nb_cache_stats;
 NB_API nb_cache_stats nb_cache_stats_get(void);
 

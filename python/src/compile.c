@@ -1064,6 +1064,13 @@ static PyObject *cache_stats(PyObject *self, PyObject *unused)
                          (long long)s.misses, (long long)s.bytes);
 }
 
+/* Why nothing is kept on disk, "" if it is. */
+static PyObject *cache_trouble(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    return PyUnicode_DecodeFSDefault(nb_cache_stats_get().trouble);
+}
+
 static PyObject *set_cache_dir(PyObject *self, PyObject *path)
 {
     const char *text = NULL;
@@ -1095,6 +1102,7 @@ static PyMethodDef functions[] = {
     {"donate", py_donate, METH_O, NULL},
     {"clear_caches", clear_caches, METH_NOARGS, NULL},
     {"cache_stats", cache_stats, METH_NOARGS, NULL},
+    {"cache_trouble", cache_trouble, METH_NOARGS, NULL},
     {"set_cache_dir", set_cache_dir, METH_O, NULL},
     {"threads", threads, METH_O, NULL},
     {0}};

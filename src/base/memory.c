@@ -11,9 +11,11 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/sysinfo.h>
 
 enum { STEPS = 4, NSIZES = 40 * STEPS, ALIGN = 64 };
 static const size_t HUGE_PAGE = (size_t)2 << 20;
@@ -266,6 +268,26 @@ void nb_block_free(void *p, size_t room)
     }
     unlock();
     if (!keep) give_back(p, room);
+}
+
+/* The limit of our group, where there is one. */
+static size_t group_limit(void)
+{
+    unsigned long long bytes = 0;
+    FILE *f = fopen("/sys/fs/cgroup/memory.max", "r");
+    bool some = f && fscanf(f, "%llu", &bytes) == 1;
+    if (f) fclose(f);
+    return some ? (size_t)bytes : SIZE_MAX;
+}
+
+size_t nb_memory_limit(void)
+{
+    static atomic_size_t limit;
+    struct sysinfo s;
+    if (limit) return limit;
+    size_t all = SIZE_MAX, group = group_limit();
+    if (sysinfo(&s) == 0) all = (s.totalram + s.totalswap) * s.mem_unit;
+    return limit = all < group ? all : group;
 }
 
 void nb_block_trim(void)

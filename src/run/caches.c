@@ -12,7 +12,8 @@ nb_cache_stats nb_cache_stats_get(void)
                             .disk_hits = s.disk_hits,
                             .misses = s.misses,
                             .bytes = s.bytes,
-                            .compile_ms = s.compile_ms};
+                            .compile_ms = s.compile_ms,
+                            .trouble = s.trouble};
 }
 
 nb_status nb_cache_folder_set(const char *path)

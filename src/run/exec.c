@@ -52,6 +52,7 @@ struct nb_exec {
     kernel *kernel; /* by step */
     int *take;      /* by line: the input whose block a result takes; or NULL */
     int *result;    /* by line: the first result that it is, -1: none */
+    int64_t bytes;  /* that a run needs besides its inputs */
     bool lends;     /* ops are called, which lend what they like */
     bool looks;     /* a result is a look, an input, or another result */
     char *trouble;  /* why there is no code, and ops run one by one; or NULL */
@@ -348,6 +349,13 @@ int64_t nb_exec_temporaries(const nb_exec *e)
     return p->arena + p->tiles * nb_threads() + most;
 }
 
+static void count_bytes(nb_exec *e)
+{
+    e->bytes = nb_exec_temporaries(e);
+    for (int k = 0; k < e->plan->graph->n; k++)
+        if (e->plan->home[k] == NB_HOME_RESULT) e->bytes += e->plan->bytes[k];
+}
+
 /* All but the code.  For sizes that may come once the programs inside ops are
  * not worth making. */
 static nb_exec *begin(nb_plan *p, bool again)
@@ -360,6 +368,7 @@ static nb_exec *begin(nb_plan *p, bool again)
     e->kernel = nb_alloc_zero((size_t)(p->nsteps + 1) * sizeof *e->kernel);
     bool ok = e->kernel && pack_known(p) && find_products(e) &&
               find_results(e) && prepare(e, again);
+    if (ok) count_bytes(e);
     if (ok) return e;
     nb_exec_drop(e);
     return NULL;
@@ -467,20 +476,26 @@ static frame *frame_pop(nb_exec *e)
     return f;
 }
 
-/* The largest block of the arena below a size, -1: none. */
+static bool is_ours(const nb_plan *p, int k)
+{
+    return p->home[k] == NB_HOME_ARENA || p->home[k] == NB_HOME_RESULT;
+}
+
+/* The largest block that a run makes, below a size; -1: none. */
 static int largest_below(const nb_plan *p, int64_t bytes)
 {
     int best = -1;
     for (int k = 0; k < p->graph->n; k++)
-        if (p->home[k] == NB_HOME_ARENA && p->bytes[k] < bytes &&
+        if (is_ours(p, k) && p->bytes[k] < bytes &&
             (best < 0 || p->bytes[k] > p->bytes[best]))
             best = k;
     return best;
 }
 
-/* What an arena that cannot be had is for. */
-static void explain_arena(const nb_plan *p)
+/* What memory that cannot be had is for. */
+static void *explain(const nb_exec *e)
 {
+    const nb_plan *p = e->plan;
     nb_text t = {0};
     int64_t below = INT64_MAX;
     for (int i = 0, k; i < 3 && (k = largest_below(p, below)) >= 0; i++) {
@@ -491,20 +506,23 @@ static void explain_arena(const nb_plan *p)
     }
     nb_error_clear();
     nb_fail(NB_EMEMORY,
-            "out of memory: the program needs %lld bytes for what it does not "
-            "return, the largest:%s",
-            (long long)p->arena, nb_text_get(&t));
+            "out of memory: the program needs %lld bytes besides its "
+            "arguments, the largest:%s",
+            (long long)e->bytes, nb_text_get(&t));
     nb_text_free(&t);
+    return NULL;
 }
 
+/* What is more than there is fails before anything runs: the system might hand
+ * it out, and end the process when it is used. */
 static frame *frame_take(nb_exec *e)
 {
+    if ((uint64_t)e->bytes > nb_memory_limit()) return explain(e);
     frame *f = frame_pop(e);
     if (f && !f->arena) f->arena = nb_buffer_new((size_t)e->plan->arena);
     if (!f || f->arena) return f;
-    explain_arena(e->plan);
     frame_free(e->plan, f);
-    return NULL;
+    return explain(e);
 }
 
 /* A large arena is left to whoever needs memory next. */
@@ -863,7 +881,7 @@ static bool run_watched(run *r, int s)
 static bool run_steps(run *r)
 {
     const nb_plan *p = r->e->plan;
-    if (!place_blocks(r)) return false;
+    if (!place_blocks(r)) return explain(r->e);
     for (int s = 0; s < p->nsteps; s++) {
         int64_t began = nb_profile_begin();
         int chain = p->step[s].chain;

@@ -14,6 +14,7 @@
 #include "core/debug.h"
 #include "run/lazy.h"
 #include "run/profile.h"
+#include "transform/closed.h"
 
 #include <stdatomic.h>
 
@@ -102,6 +103,11 @@ static bool no_value(const nb_tensor *x)
 {
     if (x->flags & NB_DONATED) return nb_fail_donated();
     asked = true;
+    if (!nb_is_recording())
+        return nb_fail(NB_ERUNTIME,
+                       "a tensor is used that stands for values inside a "
+                       "function that was compiled, or inside a loop or "
+                       "branch: it cannot leave it but as a result");
     return nb_fail(NB_ERUNTIME,
                    "a value is asked for while a loop or branch is being "
                    "recorded: use where, cond or while_loop on it");

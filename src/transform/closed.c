@@ -18,6 +18,11 @@ void nb_closed_close(nb_closed *c)
     innermost = c->around;
 }
 
+bool nb_is_recording(void)
+{
+    return innermost;
+}
+
 static bool is_in(const nb_list *l, const nb_tensor *x)
 {
     for (int i = 0; i < l->n; i++)

@@ -20,6 +20,9 @@ void nb_closed_open(nb_closed *c, int n, nb_tensor *const *was,
                     nb_tensor *const *now);
 void nb_closed_close(nb_closed *c);
 
+/* Whether this thread records something. */
+bool nb_is_recording(void);
+
 /* All that this thread has open, added to the lists, each once. */
 bool nb_closed_list(nb_list *was, nb_list *now);
 

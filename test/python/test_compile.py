@@ -1043,17 +1043,107 @@ print(f.stats)
 """
 
 
-def test_without_a_compiler_ops_run_one_by_one(tmp_path):
-    env = os.environ | {"NABLA_LLVM": "none", "NABLA_CACHE_DIR": str(tmp_path)}
+def alone(program, **environment):
+    """What a process of its own says."""
     said = subprocess.run(
-        [sys.executable, "-c", ALONE],
-        env=env,
+        [sys.executable, "-c", program],
+        env=os.environ | environment,
         capture_output=True,
         text=True,
         check=False,
     )
     assert said.returncode == 0, said.stderr
-    assert "hits=1, misses=1, fallbacks=0" in said.stdout
+    return said.stdout
+
+
+@pytest.mark.parametrize("llvm", ["none", "/no/such.so", "broken", "libm.so.6"])
+def test_without_a_compiler_ops_run_one_by_one(tmp_path, llvm):
+    if llvm == "broken":
+        path = tmp_path / "libLLVM.so"
+        path.write_bytes(b"\x7fELF and nothing else")
+        llvm = str(path)
+    said = alone(ALONE, NABLA_LLVM=llvm, NABLA_CACHE_DIR=str(tmp_path))
+    assert "hits=1, misses=1, fallbacks=0" in said
+
+
+UNCACHED = """
+import resource, signal, sys, warnings
+import nabla as nb
+
+if sys.argv[-1] == "full":
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+x = nb.constant([1.0, 2.0])
+with warnings.catch_warnings(record=True) as found:
+    warnings.simplefilter("always")
+    for f in (lambda x: nb.sin(x) * 3.25, lambda x: nb.cos(x) - 7.5):
+        nb.testing.assert_allclose(nb.compile(f)(x), f(x), rtol=1e-5)
+assert [w.category for w in found] == [RuntimeWarning], found
+assert "in every process" in str(found[0].message), found[0].message
+assert found[0].filename == "<string>"
+print(found[0].message)
+"""
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(tmp_path):
+    assert "/proc/cache" in alone(UNCACHED, NABLA_CACHE_DIR="/proc/cache")
+    file = tmp_path / "file"
+    file.write_text("no folder")
+    assert str(file) in alone(UNCACHED, NABLA_CACHE_DIR=str(file))
+    full = UNCACHED.replace("sys.argv[-1]", "'full'")
+    assert "too large" in alone(full, NABLA_CACHE_DIR=str(tmp_path / "full"))
+
+
+def test_what_is_recorded_cannot_leave():
+    kept = []
+
+    def leaks(x):
+        kept.append(x * 2)
+        return x + 1
+
+    x = nb.ones(3)
+    nb.compile(leaks)(x)
+    nb.scan(lambda c, t: (leaks(c), t), x, nb.ones(2))
+    for y in kept:
+        for use in (
+            lambda y: y.tolist(),
+            lambda y: (y + 1).tolist(),
+            repr,
+            nb.compile(lambda z, y=y: z + y),
+            lambda y: nb.scan(lambda c, t, y=y: (c + y, t), x, x)[0].tolist(),
+        ):
+            with pytest.raises(RuntimeError, match="cannot leave it"):
+                use(x if use.__class__ is nb.CompiledFunction else y)
+    same(nb.compile(leaks)(x), np.full(3, 2.0))
+
+
+def test_programs_too_large_for_memory_say_so_before_they_run():
+    ran = []
+
+    def note(x):
+        ran.append(1)
+        return x
+
+    n = 1 << 21
+    wide = nb.ones((1, n))
+
+    def inside(x):
+        big = nb.sort(nb.broadcast_to(x, (n, n)) * 2.0, axis=0)
+        return nb.cos(x) + big.sum()
+
+    def result(x):
+        return nb.broadcast_to(x, (n, n)) * 2.0
+
+    for f, what in ((inside, "mul"), (result, "mul")):
+        c = nb.compile(f)
+        assert c.lower(wide).memory().peak >= 4 * n * n
+        with pytest.raises(MemoryError) as raised:
+            note(c(wide))
+        said = str(raised.value)
+        assert f"{what}({n}, {n}) of {4 * n * n} bytes" in said
+        assert "needs" in said and "the largest" in said
+    assert not ran
+    same(nb.compile(lambda x: x + 1)(nb.ones(3)), np.full(3, 2.0))
 
 
 # Random programs.

@@ -465,7 +465,14 @@ def _lowered(one: _Call) -> Executable | None:
 def _load(executable: Executable) -> Executable:
     executable.load()
     if trouble := executable.trouble():
-        _warn_once(trouble)
+        _warn_once(
+            "code",
+            f"{trouble}; compiled functions run op by op, which is slower",
+        )
+    if trouble := _nabla.cache_trouble():
+        _warn_once(
+            "cache", f"{trouble}; code is compiled anew in every process"
+        )
     return executable
 
 
@@ -496,13 +503,13 @@ def _warn(text: str) -> None:
     warnings.warn(text, RuntimeWarning, stacklevel=level)
 
 
-_warned: list[str] = []
+_warned: set[str] = set()
 
 
-def _warn_once(trouble: str) -> None:
-    if not _warned:
-        _warned.append(trouble)
-        _warn(f"{trouble}; compiled functions run op by op, which is slower")
+def _warn_once(about: str, text: str) -> None:
+    if about not in _warned:
+        _warned.add(about)
+        _warn(text)
 
 
 # Looking inside.
