@@ -35,8 +35,8 @@ size_t nb_memory_bytes(void);   /* in them */
 /* For tables that live as long as the process: not counted as live. */
 void *nb_alloc_forever(size_t bytes);
 size_t nb_memory_limit(void); /* what the machine has, or lends us */
-size_t nb_block_bytes(void); /* of data blocks in use */
-size_t nb_block_peak(void);  /* the most of it since the last call of */
+size_t nb_block_bytes(void);  /* of data blocks in use */
+size_t nb_block_peak(void);   /* the most of it since the last call of */
 void nb_block_peak_reset(void);
 
 #endif

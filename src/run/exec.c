@@ -44,6 +44,7 @@ typedef struct frame {
     nb_buffer **held; /* by line: of results, made in this run */
     nb_tensor **node; /* by line: what calls read, made when first needed */
     nb_buffer *alien; /* what nodes over memory of the caller's look into */
+    nb_buffer **own;  /* by line: of inputs, whose elements are put in order */
 } frame;
 
 struct nb_exec {
@@ -55,6 +56,7 @@ struct nb_exec {
     int64_t bytes;  /* that a run needs besides its inputs */
     bool lends;     /* ops are called, which lend what they like */
     bool looks;     /* a result is a look, an input, or another result */
+    bool echoes;    /* a result is, or looks into, an input */
     char *trouble;  /* why there is no code, and ops run one by one; or NULL */
     atomic_bool loaded;   /* the code is made, or there is trouble; */
     pthread_mutex_t lock; /* for making it */
@@ -77,6 +79,9 @@ static void frame_free(const nb_plan *p, frame *f)
         }
     nb_buffer_drop(f->arena);
     nb_buffer_drop(f->alien);
+    for (int k = 0; f->own && k < p->graph->n; k++)
+        nb_buffer_drop(f->own[k]);
+    nb_free(f->own);
     nb_free(f->block), nb_free(f->held), nb_free(f->node);
     nb_free(f);
 }
@@ -326,10 +331,10 @@ static bool find_results(nb_exec *e)
     if (!(e->result = nb_alloc(n * sizeof *e->result))) return false;
     memset(e->result, -1, n * sizeof *e->result);
     for (int i = g->ny - 1; i >= 0; i--) {
-        int k = g->result[i];
-        e->looks = e->looks || e->result[k] >= 0 ||
-                   e->plan->place[k].root != k ||
+        int k = g->result[i], root = e->plan->place[k].root;
+        e->looks = e->looks || e->result[k] >= 0 || root != k ||
                    e->plan->home[k] != NB_HOME_RESULT;
+        e->echoes = e->echoes || g->line[root].kind == NB_LINE_INPUT;
         e->result[k] = i;
     }
     return true;
@@ -455,7 +460,8 @@ static frame *frame_new(const nb_plan *p)
     f->block = nb_alloc_zero(n * sizeof *f->block);
     f->held = nb_alloc_zero(n * sizeof *f->held);
     f->node = nb_alloc_zero(n * sizeof *f->node);
-    if (f->block && f->held && f->node) return f;
+    f->own = nb_alloc_zero(n * sizeof *f->own);
+    if (f->block && f->held && f->node && f->own) return f;
     frame_free(p, f);
     return NULL;
 }
@@ -555,6 +561,28 @@ static nb_tensor *given(const run *r, int k)
                                          : r->e->plan->node[k];
 }
 
+/* Copies the elements of x in order. */
+static void pack_into(char *to, const nb_tensor *x)
+{
+    nb_dtype d = (nb_dtype)x->dtype;
+    int64_t size[NB_MAX_DIMS], stride[NB_MAX_DIMS], at[NB_MAX_DIMS];
+    int64_t item = (int64_t)nb_dtype_size(d), n = 1;
+    int nd = nb_tensor_strides(x, size, stride);
+    for (int k = 0; k < nd; k++) {
+        n *= size[k];
+        at[k] = 0;
+    }
+    int64_t row = nd ? size[nd - 1] : 1, step = nd ? stride[nd - 1] : 1;
+    for (int64_t done = 0; done < n; done += row) {
+        int64_t o = 0;
+        for (int k = 0; k < nd - 1; k++)
+            o += at[k] * stride[k];
+        nb_convert(to + done * item, d, 1, x->data + o * item, d, step, row);
+        for (int k = nd - 2; k >= 0 && ++at[k] == size[k]; k--)
+            at[k] = 0;
+    }
+}
+
 /* Inputs that are memory of the caller's. */
 static bool is_alien(const run *r, int k)
 {
@@ -580,12 +608,31 @@ static bool place_result(run *r, int k)
     return true;
 }
 
+/* An input whose elements do not lie in order is copied to the frame's own
+ * memory, which costs less than a tensor of its own. */
+static bool place_given(run *r, int k)
+{
+    char **block = &r->f->block[k];
+    if (is_alien(r, k)) {
+        *block = r->in[k];
+        return true;
+    }
+    const nb_tensor *x = given(r, k);
+    *block = x->data;
+    if (nb_tensor_is_packed(x)) return true;
+    if (!r->f->own[k])
+        r->f->own[k] = nb_buffer_new((size_t)r->e->plan->bytes[k]);
+    if (!r->f->own[k]) return false;
+    *block = r->f->own[k]->data;
+    pack_into(*block, x);
+    return true;
+}
+
 static bool place_blocks(run *r)
 {
     const nb_plan *p = r->e->plan;
     for (int k = 0; k < p->graph->n + p->nextra; k++) {
-        if (p->home[k] == NB_HOME_GIVEN)
-            r->f->block[k] = is_alien(r, k) ? r->in[k] : given(r, k)->data;
+        if (p->home[k] == NB_HOME_GIVEN && !place_given(r, k)) return false;
         if (p->home[k] == NB_HOME_ARENA)
             r->f->block[k] = r->f->arena->data + p->at[k];
         if (p->home[k] == NB_HOME_TILE && !r->watch) continue;
@@ -748,35 +795,16 @@ static nb_tensor *result_of(run *r, int k, const int *id)
 static nb_tensor *packed(nb_tensor *x)
 {
     nb_dtype d = (nb_dtype)x->dtype;
-    int64_t n, size[NB_MAX_DIMS], stride[NB_MAX_DIMS], at[NB_MAX_DIMS];
-    int64_t item = (int64_t)nb_dtype_size(d);
+    int64_t n;
     if (x->buffer && nb_tensor_is_packed(x)) return x;
     nb_shape shape = nb_tensor_shape(x);
-    memset(at, 0, sizeof at);
     nb_shape_count(&shape, &n);
-    nb_buffer *b = nb_buffer_new((size_t)(n * item));
+    nb_buffer *b = nb_buffer_new((size_t)n * nb_dtype_size(d));
     if (!b) return NULL;
-    int nd = nb_tensor_strides(x, size, stride);
-    int64_t row = nd ? size[nd - 1] : 1, step = nd ? stride[nd - 1] : 1;
-    for (int64_t done = 0; done < n; done += row) {
-        int64_t o = 0;
-        for (int k = 0; k < nd - 1; k++)
-            o += at[k] * stride[k];
-        nb_convert(b->data + done * item, d, 1, x->data + o * item, d, step,
-                   row);
-        for (int k = nd - 2; k >= 0 && ++at[k] == size[k]; k--)
-            at[k] = 0;
-    }
+    pack_into(b->data, x);
     nb_tensor *y = nb_leaf_first(d, &shape, b);
     nb_buffer_drop(b);
     return y;
-}
-
-static bool are_packed(int n, nb_tensor *const *x)
-{
-    for (int i = 0; i < n; i++)
-        if (!x[i]->buffer || !nb_tensor_is_packed(x[i])) return false;
-    return true;
 }
 
 static bool pack_inputs(int n, nb_tensor *const *x, nb_tensor **to)
@@ -928,9 +956,11 @@ bool nb_exec_run(nb_exec *e, nb_tensor *const *x, nb_tensor **y)
 static void let_go(run *r)
 {
     for (int k = 0; k < r->e->plan->graph->n; k++) {
-        if (!r->f->held[k]) continue;
-        nb_buffer_drop(r->f->held[k]);
+        if (r->f->held[k]) nb_buffer_drop(r->f->held[k]);
         r->f->held[k] = NULL;
+        if (!r->f->own[k] || r->f->own[k]->room <= SMALL_ARENA) continue;
+        nb_buffer_drop(r->f->own[k]);
+        r->f->own[k] = NULL;
     }
     frame_give(r->e, r->f);
 }
@@ -951,14 +981,13 @@ static bool run_packed(nb_exec *e, nb_tensor *const *x, nb_tensor **y,
     return ok;
 }
 
-/* Loops over inputs that lie in order lend nothing but results. */
-bool nb_exec_run_watched(nb_exec *e, nb_tensor *const *x, nb_tensor **y,
-                         const nb_run_watch *watch)
+/* Results that share memory with inputs, and whoever watches, want inputs that
+ * are packed tensors. */
+static bool run_scoped(nb_exec *e, nb_tensor *const *x, nb_tensor **y,
+                       const nb_run_watch *watch)
 {
     const nb_graph *g = e->plan->graph;
     nb_tensor *few[16], **in = few;
-    if (!e->lends && !watch && are_packed(g->nx, x))
-        return run_packed(e, x, y, NULL);
     if (g->nx > 16 && !(in = nb_alloc((size_t)g->nx * sizeof *in)))
         return false;
     bool ok = nb_scope_open() == NB_OK;
@@ -970,6 +999,14 @@ bool nb_exec_run_watched(nb_exec *e, nb_tensor *const *x, nb_tensor **y,
         ok = y[i];
     if (in != few) nb_free(in);
     return ok;
+}
+
+/* Loops lend nothing but results, and need no scope. */
+bool nb_exec_run_watched(nb_exec *e, nb_tensor *const *x, nb_tensor **y,
+                         const nb_run_watch *watch)
+{
+    bool scoped = e->lends || e->echoes || watch;
+    return scoped ? run_scoped(e, x, y, watch) : run_packed(e, x, y, NULL);
 }
 
 /* Copies results that did not land where they belong: looks, inputs, lines that
