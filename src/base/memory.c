@@ -287,7 +287,9 @@ size_t nb_memory_limit(void)
     if (limit) return limit;
     size_t all = SIZE_MAX, group = group_limit();
     if (sysinfo(&s) == 0) all = (s.totalram + s.totalswap) * s.mem_unit;
-    return limit = all < group ? all : group;
+    if (group < all) all = group;
+    limit = all;
+    return all;
 }
 
 void nb_block_trim(void)
