@@ -168,6 +168,16 @@ static void products_are_turned(void)
                     "  %v4: f32[] = contract(%v3, %v3, rule=\"i, i -> \")\n"
                     "  return (%v4, %v1)\n") == 3,
            "but what is handed out lies as it was asked for");
+    nb_graph *g = parsed(
+        "a", "  %v1: f32[64,64] = matmul(%a1, %a1)\n"
+             "  %v2: f32[64,1] = slice(%v1, size=(64, 1), start=(0, 0), "
+             "step=(1, 1))\n"
+             "  %v3: f32[1,1] = contract(%v2, %v2, rule=\"m i, m j -> i j\")\n"
+             "  return %v3\n");
+    nb_plan *p = g ? nb_plan_new(g) : NULL;
+    expect(p && p->place[1].stride[0] == 64 && p->place[1].stride[1] == 1,
+           "a product of which a part is read is written as a whole");
+    nb_plan_free(p);
 }
 
 /* Two layers, their gradients last in the text.  The gradient of the second is

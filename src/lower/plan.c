@@ -1,11 +1,11 @@
 /* plan.c - the passes in order, and what a line is. */
 #include "lower/plan.h"
 
-#include "core/axes.h"
 #include "lower/chain.h"
 #include "lower/look.h"
 #include "lower/passes.h"
 #include "lower/rewrite.h"
+#include "lower/turn.h"
 
 #include <string.h>
 
@@ -79,7 +79,7 @@ static bool reduces(const nb_call *c)
 }
 
 /* Products summed over shared axes are the matrix library's. */
-static bool is_product(const nb_call *c, const nb_tensor *y)
+bool nb_call_is_product(const nb_call *c, const nb_tensor *y)
 {
     return c->op->scalar == NB_S_mul && c->nin == 2 && reduces(c) &&
            nb_dtype_is_float((nb_dtype)y->dtype) && c->op->reduce == NB_SUM;
@@ -93,7 +93,8 @@ bool nb_line_loops(const nb_plan *p, int k)
     if (p->no_code) return false;
     if (!l->op->scalar && !l->op->body) return false;
     nb_call c = nb_call_of(p->node[k]);
-    return c.sig && c.nin <= NB_MAX_SCALAR_IN && !is_product(&c, p->node[k]);
+    return c.sig && c.nin <= NB_MAX_SCALAR_IN &&
+           !nb_call_is_product(&c, p->node[k]);
 }
 
 nb_tensor *nb_line_laid_out(const nb_plan *p, int k)
@@ -139,50 +140,6 @@ static bool find_parts(nb_plan *p, int k)
                        : nb_look_parts(&c, p->parts[k], total);
 }
 
-/* Whether the dim of a product's result runs along both operands: then it is
- * not a row or a column of any one matrix. */
-static bool is_batch(const nb_call *c, int dim, bool *is)
-{
-    nb_axes a;
-    int found = 0;
-    if (!nb_axes_align(&a, c->op, c->sig, c->nin, c->in)) return false;
-    for (int i = 0; i < 2; i++)
-        for (int d = 0; d < a.operand[i].ndims; d++)
-            found += a.operand[i].axis[d] == a.operand[2].axis[dim];
-    *is = found != 1;
-    nb_axes_free(&a);
-    return true;
-}
-
-/* A product that is only looked at with its dims in another order is written in
- * that order, as far as its matrices have rows or columns without gaps then.
- * `only` is the line that uses it, if there is one. */
-static bool turn(nb_plan *p, int k, int only, int64_t *stride)
-{
-    int64_t size[NB_MAX_DIMS], step[NB_MAX_DIMS], unused[NB_MAX_DIMS];
-    int dim[NB_MAX_DIMS], last = -1;
-    const nb_line *l = &p->graph->line[k];
-    nb_call c = nb_call_of(p->node[k]), look;
-    bool batch;
-    if (only < 0 || l->op->kernel || l->op->execute || !c.sig || l->nin != 2 ||
-        !is_product(&c, p->node[k]) ||
-        (l->dtype != NB_F32 && l->dtype != NB_F64))
-        return true;
-    look = nb_call_of(p->node[only]);
-    if (!nb_look_moves(&look, p->node[only], dim)) return true;
-    int n = nb_tensor_strides(p->node[only], size, unused);
-    nb_packed_strides(n, size, step);
-    for (int d = 0; d < n; d++) {
-        if (size[d] != 1 && dim[d] < 0) return true; /* it is repeated */
-        if (dim[d] >= 0) last = dim[d];
-    }
-    if (last < 0) return true;
-    if (!is_batch(&c, last, &batch)) return false;
-    for (int d = 0; d < n && !batch; d++)
-        if (dim[d] >= 0) stride[dim[d]] = step[d];
-    return true;
-}
-
 /* Lines in blocks of their own lie row-major, or turned; a line that can look
  * does. */
 static bool place_line(nb_plan *p, int k, int only)
@@ -205,7 +162,7 @@ static bool place_line(nb_plan *p, int k, int only)
     }
     nb_call c = nb_call_of(p->node[k]);
     if (!nb_look(&c, p->node[k], from->stride, stride, &offset))
-        return turn(p, k, only, at->stride);
+        return nb_line_turn(p, k, only, at->stride);
     memcpy(at->stride, stride, (size_t)n * sizeof *stride);
     at->root = from->root;
     at->offset = from->offset + offset;
@@ -223,29 +180,13 @@ bool nb_plan_stand_ins(nb_plan *p)
     return ok;
 }
 
-/* By line: the one that uses it, -1 if there is none, or several. */
-static int *find_only(const nb_graph *g)
-{
-    enum { NONE = -1, MANY = -2 };
-    int *only = nb_alloc((size_t)(g->n + 1) * sizeof *only);
-    for (int k = 0; only && k < g->n; k++) {
-        const nb_line *l = &g->line[k];
-        only[k] = NONE;
-        for (int i = 0; i < l->nin; i++)
-            only[l->in[i]] = only[l->in[i]] == NONE ? k : MANY;
-    }
-    for (int i = 0; only && i < g->ny; i++)
-        only[g->result[i]] = MANY;
-    return only;
-}
-
 bool nb_plan_nodes(nb_plan *p)
 {
     size_t n = (size_t)p->graph->n + 1;
     p->place = nb_alloc_zero(n * sizeof *p->place);
     p->parts = nb_alloc_zero(n * sizeof *p->parts);
     bool ok = p->place && p->parts && nb_plan_stand_ins(p);
-    int *only = ok ? find_only(p->graph) : NULL;
+    int *only = ok ? nb_lines_only(p->graph) : NULL;
     ok = only;
     for (int k = 0; ok && k < p->graph->n; k++)
         ok = place_line(p, k, only[k]);

@@ -96,6 +96,8 @@ bool nb_plan_bytes(nb_plan *p);                   /* sizes of blocks */
 bool nb_plan_memory(nb_plan *p);                  /* blocks */
 bool nb_plan_arena(nb_plan *p, const nb_life *l); /* their places in it */
 
+/* Products summed over shared axes, which are the matrix library's. */
+bool nb_call_is_product(const nb_call *c, const nb_tensor *y);
 /* Lines whose work is a loop over points, by a scalar body. */
 bool nb_line_loops(const nb_plan *p, int k);
 /* A node of the type of line k, laid out as that is, without data. */
