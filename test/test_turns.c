@@ -363,6 +363,22 @@ static void threads_share_them(void)
            "four threads run one loop");
 }
 
+FN(decay, nb_add(nb_mul(x[0], nb_num(0.5)), x[1]))
+
+/* The ops of a loop lend what they make, whoever asks for its value. */
+static void they_run_where_no_scope_is_open(void)
+{
+    nb_scope_open();
+    nb_tensor *x = draw(2, (int64_t[]){5000, 3}, -1, 1), *y = NULL;
+    nb_tensor *c = nb_zeros(1, (int64_t[]){3}, NB_F64);
+    int ny = 1;
+    nb_scan(nb_func_new(decay, NULL), 1, &c, 1, &x, 5000, false, &ny, &y);
+    nb_keep(y);
+    nb_scope_close(0, NULL);
+    expect(y && nb_realize(y) == NB_OK, "a loop without a scope");
+    nb_drop(y);
+}
+
 int main(void)
 {
     void (*const tests[])(void) = {
@@ -370,6 +386,7 @@ int main(void)
         the_plan_knows_the_peak,        large_bodies_are_in_the_plan,
         allocations_may_fail,           threads_share_them};
     if (!nb_llvm_there()) return printf("no LLVM here\n"), 77;
+    they_run_where_no_scope_is_open();
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
         int64_t before = nb_memory_live();
         nb_scope_open();

@@ -66,7 +66,14 @@ int64_t *nb_nest_number(const nb_nest *x, int slot)
     if (slot == NB_SLOT_CUT) return &y->cut_size;
     nb_nest_value *v = &y->value[(slot - NB_SLOT_VALUES) / NB_VALUE_SLOTS];
     int at = (slot - NB_SLOT_VALUES) % NB_VALUE_SLOTS;
+    if (at > NB_MAX_NEST_AXES) return &v->bits;
     return at ? &v->stride[at - 1] : &v->offset;
+}
+
+bool nb_nest_is_whole(const nb_nest_value *v)
+{
+    return v->kind == NB_NEST_CONST && v->dtype != NB_BOOL &&
+           !nb_dtype_is_float(v->dtype);
 }
 
 int nb_nest_args(const nb_nest_value *v)
@@ -248,9 +255,10 @@ uint64_t nb_nest_hash(const nb_nest *x)
     h = nb_hash(h, about, sizeof about);
     for (int k = 0; k < x->n; k++) {
         const nb_nest_value *v = &x->value[k];
+        int64_t bits = as_hashed(x, nb_slot_bits(k));
         int64_t word[14] = {v->kind,   v->dtype,  v->compute, v->scalar,
                             v->reduce, v->arg[0], v->arg[1],  v->arg[2],
-                            v->axes,   v->bits,   v->buffer,  v->stored,
+                            v->axes,   bits,      v->buffer,  v->stored,
                             x->naxes,  v->next};
         h = nb_hash(h, word, sizeof word);
         if (nb_nest_strides(v)) h = hash_access(x, k, h);

@@ -69,12 +69,12 @@ typedef struct nb_nest {
     int *param, nparams;
 } nb_nest;
 
-/* Slots: extents, the whole size of the cut axis, then of each value its offset
- * and its strides. */
+/* Slots: extents, the whole size of the cut axis, then of each value its
+ * offset, its strides and, if it is a whole number, that. */
 enum {
     NB_SLOT_CUT = NB_MAX_NEST_AXES,
     NB_SLOT_VALUES,
-    NB_VALUE_SLOTS = NB_MAX_NEST_AXES + 1
+    NB_VALUE_SLOTS = NB_MAX_NEST_AXES + 2
 };
 
 static inline int nb_slot_offset(int k)
@@ -85,6 +85,11 @@ static inline int nb_slot_offset(int k)
 static inline int nb_slot_stride(int k, int a)
 {
     return nb_slot_offset(k) + 1 + a;
+}
+
+static inline int nb_slot_bits(int k)
+{
+    return nb_slot_offset(k) + 1 + NB_MAX_NEST_AXES;
 }
 
 int nb_nest_slots(const nb_nest *x);
@@ -108,6 +113,7 @@ bool nb_nest_in_place(const nb_nest *x, int from, int to);
 bool nb_nest_in_memory(const nb_nest_value *v);
 bool nb_nest_reads(const nb_nest_value *v);
 bool nb_nest_strides(const nb_nest_value *v);
+bool nb_nest_is_whole(const nb_nest_value *v); /* a constant, and whole */
 /* Instructions, random words, running totals. */
 bool nb_nest_computes(const nb_nest_value *v);
 

@@ -115,6 +115,8 @@ static int next_slot(const nb_nest *x, int slot)
         int k = (slot - NB_SLOT_VALUES) / NB_VALUE_SLOTS;
         int at = (slot - NB_SLOT_VALUES) % NB_VALUE_SLOTS;
         if (nb_nest_strides(&x->value[k]) && at <= x->naxes) return slot;
+        if (nb_nest_is_whole(&x->value[k]) && slot == nb_slot_bits(k))
+            return slot;
     }
     return -1;
 }
@@ -127,9 +129,10 @@ static void nest_facts(nb_numbers *v, const nb_nest *x)
     fact(v, x->nbuffers);
     for (int k = 0; k < x->n; k++) {
         const nb_nest_value *a = &x->value[k];
+        int64_t bits = nb_nest_is_whole(a) ? 0 : a->bits;
         int64_t about[] = {a->kind,   a->dtype,  a->compute, a->scalar,
                            a->reduce, a->arg[0], a->arg[1],  a->arg[2],
-                           a->next,   a->axes,   a->bits,    a->buffer,
+                           a->next,   a->axes,   bits,       a->buffer,
                            a->stored};
         v->form = nb_hash(v->form, about, sizeof about);
     }

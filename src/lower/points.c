@@ -53,9 +53,11 @@ static int scalar(point *q, nb_scalar s, nb_dtype compute, const int *arg)
 }
 
 /* 32 bits where they hold it: vectors are longer. */
-static nb_dtype index_type(const nb_nest *x, const nb_nest_value *v)
+static nb_dtype index_type(const point *q, const nb_nest_value *v)
 {
+    const nb_nest *x = q->m->nest;
     double low = (double)v->offset, high = low;
+    if (q->m->f->plan->any_size) return NB_I64;
     for (int a = 0; a < x->naxes; a++) {
         double far = (double)v->stride[a] * (double)(x->size[a] - 1);
         low += far < 0 ? far : 0;
@@ -73,7 +75,7 @@ static int place(point *q, const nb_point_value *c)
     }
     for (int a = 0; a < q->m->nest->naxes; a++)
         if (v.stride[a]) v.axes |= 1u << a;
-    v.dtype = index_type(q->m->nest, &v);
+    v.dtype = index_type(q, &v);
     return nb_maker_add(q->m, v);
 }
 
@@ -84,7 +86,7 @@ static nb_dtype offset_type(const nb_plan *p, int k)
     double most = 0;
     for (int d = nb_tensor_strides(p->node[k], size, unused) - 1; d >= 0; d--)
         most += fabs((double)p->place[k].stride[d] * (double)size[d]);
-    return most <= INT32_MAX ? NB_I32 : NB_I64;
+    return most <= INT32_MAX && !p->any_size ? NB_I32 : NB_I64;
 }
 
 /* x + stride times value k of the code, in dtype d; without an x, -1. */

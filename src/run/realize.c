@@ -137,6 +137,17 @@ static bool check_nans(nb_tensor *x, const nb_call *c)
                    nb_debug_place(from));
 }
 
+/* Ops that run programs lend what they make on the way; nobody else may have a
+ * scope open for that. */
+static bool run_op(nb_call *c, nb_tensor *x, nb_placed *r)
+{
+    if (!c->op->execute) return nb_ref_run(c, x, r);
+    if (nb_scope_open() != NB_OK) return false;
+    bool ok = nb_ref_run(c, x, r);
+    nb_scope_close(0, NULL);
+    return ok;
+}
+
 static bool run_node(nb_tensor *x)
 {
     nb_call c;
@@ -154,7 +165,7 @@ static bool run_node(nb_tensor *x)
         attr[i] = c.attr[i];
     c.attr = attr;
     int64_t began = nb_profile_begin();
-    bool ok = nb_ref_run(&c, x, &r);
+    bool ok = run_op(&c, x, &r);
     if (began && c.op != &nb_op_part) nb_profile_end(began, "op", c.op->name);
     if (ok) settle(x, &r);
     nb_profile_memory(began);

@@ -806,6 +806,14 @@ static void load_params(emitter *e, nb_v buffers)
                             NB_IR_I64, 1, NULL);
         *(i < n ? &e->param[i] : &e->kept_bytes) = x;
     }
+    for (int k = 0; k < e->x->n; k++) {
+        if (!nb_nest_varies(e->x, nb_slot_bits(k))) continue;
+        nb_irt type = nb_irt_of(e->x->value[k].dtype);
+        nb_v x = number(e, nb_slot_bits(k));
+        if (type != NB_IR_I64) x = nb_ir_cast(e->ir, "trunc", x, type);
+        for (int c = 0; c < NB_MAX_COPIES; c++)
+            e->value[c][k] = x;
+    }
 }
 
 static void emit_function(emitter *e, const char *name)
