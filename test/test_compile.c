@@ -351,8 +351,10 @@ static int64_t code_asked_for(void)
     return s.hits + s.disk_hits + s.misses;
 }
 
+/* Where no pass is left out: without code there is none to make. */
 static void code_is_made_when_it_is_needed(void)
 {
+    if (getenv("NABLA_DISABLE")) return;
     nb_func *f = nb_func_new(wave, NULL);
     nb_tensor *x = ramp(7), *want = nb_func_call1(f, 1, &x), *y;
     nb_executable *e[2] = {NULL};
