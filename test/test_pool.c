@@ -229,6 +229,14 @@ static int child_fails_to_launch(void)
     return m.most != 2;
 }
 
+/* The allocator of the address sanitizer may be locked by another thread when a
+ * child is forked, which then waits for ever. */
+#ifdef __SANITIZE_ADDRESS__
+enum { FORKS_AMONG_CALLERS = 0 };
+#else
+enum { FORKS_AMONG_CALLERS = 1 };
+#endif
+
 static void a_forked_process_has_threads_too(void **state)
 {
     (void)state;
@@ -237,6 +245,7 @@ static void a_forked_process_has_threads_too(void **state)
     use_threads(2);
     assert_true(launch(10));
     assert_int_equal(in_child(child_fails_to_launch), 0);
+    if (!FORKS_AMONG_CALLERS) return;
     start_callers(caller, bad);
     for (int i = 0; i < 5; i++)
         assert_int_equal(in_child(child_fails_to_launch), 0);
