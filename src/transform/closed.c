@@ -6,6 +6,12 @@
 
 static _Thread_local nb_closed *innermost;
 
+void nb_closed_record(nb_closed *c, const nb_list *x)
+{
+    *c = (nb_closed){.around = innermost, .recorded = x};
+    innermost = c;
+}
+
 void nb_closed_open(nb_closed *c, int n, nb_tensor *const *was,
                     nb_tensor *const *now)
 {
@@ -30,13 +36,24 @@ static bool is_in(const nb_list *l, const nb_tensor *x)
     return false;
 }
 
+static bool list(int n, nb_tensor *const *x, nb_tensor *const *y, nb_list *was,
+                 nb_list *now)
+{
+    bool ok = true;
+    for (int i = 0; ok && i < n; i++)
+        if (!is_in(was, x[i]))
+            ok = nb_list_add(was, x[i]) && nb_list_add(now, y[i]);
+    return ok;
+}
+
 bool nb_closed_list(nb_list *was, nb_list *now)
 {
     bool ok = true;
-    for (const nb_closed *c = innermost; ok && c; c = c->around)
-        for (int i = 0; ok && i < c->n; i++)
-            if (!is_in(was, c->was[i]))
-                ok = nb_list_add(was, c->was[i]) && nb_list_add(now, c->now[i]);
+    for (const nb_closed *c = innermost; ok && c; c = c->around) {
+        const nb_list *x = c->recorded;
+        ok = x ? list(x->n, x->at, x->at, was, now)
+               : list(c->n, c->was, c->now, was, now);
+    }
     return ok;
 }
 

@@ -10,12 +10,15 @@
 
 #include "transform/region.h"
 
-/* Stand-ins, and what they are now: themselves while they are recorded. */
+/* Stand-ins, and what they are now.  While they are recorded that is themselves,
+ * and the list may grow. */
 typedef struct nb_closed {
     struct nb_closed *around;
+    const nb_list *recorded; /* or NULL */
     int n;
     nb_tensor *const *was, *const *now;
 } nb_closed;
+void nb_closed_record(nb_closed *c, const nb_list *x);
 void nb_closed_open(nb_closed *c, int n, nb_tensor *const *was,
                     nb_tensor *const *now);
 void nb_closed_close(nb_closed *c);

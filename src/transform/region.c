@@ -155,7 +155,7 @@ static bool call(nb_func *f, bool once, int nc, const nb_list *x, int *ny,
     nb_effects effects;
     nb_closed closed;
     nb_effects_open(&effects);
-    nb_closed_open(&closed, once ? 0 : x->n, x->at, x->at);
+    nb_closed_record(&closed, once ? &(nb_list){0} : x);
     bool ok = first && nb_run(f, x->n, x->at, ny, y);
     nb_closed_close(&closed);
     *since = first ? first->serial : 0;

@@ -861,6 +861,38 @@ def test_a_rule_may_close_over_what_a_loop_computes(kind, name):
             nb.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
+def test_a_rule_in_a_while_loop_walked_back_may_call_another():
+    """What each turn keeps is added to what is recorded as the rule runs."""
+
+    def with_rule(f):
+        own = nb.custom_jvp(f)
+        own.defjvp(lambda x, u: nb.jvp(f, x, u))
+        return own
+
+    def loop(with_rule):
+        def body(state):
+            i, *c = state
+            inner = with_rule(lambda y: nb.sin(y) * nb.exp(y * 0.1))
+            outer = with_rule(lambda *c: sum(inner(y * c[0]) for y in c))
+            return i + 1, *(nb.cos(y) * outer(*c) for y in c)
+
+        def f(x):
+            init = (nb.constant(0), *(x * k for k in range(1, 8)))
+            return sum(nb.while_loop(lambda s: s[0] < 2, body, init)[1:])
+
+        return f
+
+    x = nb.constant([0.3, 0.4])
+    for make in (
+        nb.jacrev,
+        lambda f: nb.vmap(nb.grad(f)),
+        lambda f: nb.jacfwd(nb.jacrev(f)),
+        lambda f: nb.vmap(nb.grad(nb.grad(f))),
+    ):
+        got, want = make(loop(with_rule))(x), make(loop(lambda f: f))(x)
+        nb.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3)
+
+
 # Exceptions and threads.
 
 
