@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import cpu_sizes
 import numpy as np
 from cpu_rows import Work, works
 
@@ -250,6 +251,8 @@ def main() -> None:
         except Exception as error:  # one row must not cost the others
             line = f"{work.name:<34}FAILED: {error!r:.200}"
         print(line, flush=True)
+    if only in "any size":
+        cpu_sizes.main()
     for model, title, reach in (
         ("mlp", "MLP Adam step", 0.15),
         ("gpt2", "GPT-2 AdamW step", 1.5),
