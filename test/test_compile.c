@@ -447,14 +447,7 @@ static void sentences(void)
                                  calls_lend_their_results_alone,
                                  results_may_go_before_their_views,
                                  calls_survive_faults};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        int64_t before = nb_memory_live();
-        nb_scope_open();
-        all[i]();
-        nb_scope_close(0, NULL);
-        nb_caches_clear();
-        if (i) expect(nb_memory_live() <= before + 64, "%zu leaks", i);
-    }
+    none_leaks(sizeof all / sizeof all[0], all);
 }
 
 int main(int argc, char **argv)

@@ -387,13 +387,6 @@ int main(void)
         allocations_may_fail,           threads_share_them};
     if (!nb_llvm_there()) return printf("no LLVM here\n"), 77;
     they_run_where_no_scope_is_open();
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
-        int64_t before = nb_memory_live();
-        nb_scope_open();
-        tests[i]();
-        nb_scope_close(0, NULL);
-        nb_caches_clear();
-        if (i) expect(nb_memory_live() <= before + 64, "%zu leaks", i);
-    }
+    none_leaks(sizeof tests / sizeof tests[0], tests);
     return tally();
 }

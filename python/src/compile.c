@@ -88,14 +88,6 @@ static nb_dynamic_dim *read_dims(PyObject *list, int *n)
     return NULL;
 }
 
-static void let_go(void *body)
-{
-    if (!Py_IsInitialized()) return;
-    PyGILState_STATE state = PyGILState_Ensure();
-    Py_DECREF((PyObject *)body);
-    PyGILState_Release(state);
-}
-
 /* Executable(body, tensors, donated, dims): the body takes and returns lists of
  * tensors; donated lists places of tensors; dims are those of any size.  It has
  * no code before load(). */
@@ -113,7 +105,7 @@ static PyObject *executable_new(PyTypeObject *type, PyObject *args,
     nb_dynamic_dim *dims = read_dims(open, &ndims);
     nb_tensor **x = dims ? nb_py_tensors(list, &n) : NULL;
     if (x && nb_scope_open() == NB_OK) {
-        nb_func *f = nb_func_owning(nb_py_body, Py_NewRef(body), let_go);
+        nb_func *f = nb_py_lasting(body);
         nb_py_locate();
         compiling++;
         Py_BEGIN_ALLOW_THREADS;

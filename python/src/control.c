@@ -213,7 +213,7 @@ static void release(void *f)
     PyGILState_Release(state);
 }
 
-static nb_func *lasting(PyObject *f)
+nb_func *nb_py_lasting(PyObject *f)
 {
     return nb_func_owning(nb_py_body, Py_NewRef(f), release);
 }
@@ -244,15 +244,17 @@ static nb_func *checkpoint(PyObject *f, PyObject *policy)
         o.save = nb_save_contractions;
     else if (policy != Py_None)
         o.save = save;
-    return nb_checkpoint(lasting(f), &o);
+    return nb_checkpoint(nb_py_lasting(f), &o);
 }
 
 /* The engine's name for what nabla.transforms calls by the same. */
 static nb_func *customized(const char *kind, PyObject *const *f)
 {
     switch (*kind) {
-    case 'v': return nb_custom_vjp(lasting(f[0]), lasting(f[1]), lasting(f[2]));
-    case 'j': return nb_custom_jvp(lasting(f[0]), lasting(f[1]));
+    case 'v':
+        return nb_custom_vjp(nb_py_lasting(f[0]), nb_py_lasting(f[1]),
+                             nb_py_lasting(f[2]));
+    case 'j': return nb_custom_jvp(nb_py_lasting(f[0]), nb_py_lasting(f[1]));
     default: return checkpoint(f[0], f[1]);
     }
 }

@@ -114,6 +114,10 @@ int nb_py_trace_add(PyObject *module);        /* trace.c */
  * list of tensors, returns one. */
 nb_body nb_py_body;
 
+/* A function of the engine that calls f, a body, and keeps it as long as anyone
+ * may. */
+nb_func *nb_py_lasting(PyObject *f);
+
 /* compile.c: whether this thread is recording a function to be compiled; and
  * the error of what cannot be done then. */
 bool nb_py_compiling(void);

@@ -68,7 +68,7 @@ void nb_packed_strides(int n, const int64_t *size, int64_t *stride)
     }
 }
 
-/* The size of the widest number among all results. */
+/* The size of the widest number among all results, 0 with an error. */
 static int64_t widest(const nb_call *c)
 {
     int64_t most = 1;
@@ -82,25 +82,11 @@ static int64_t widest(const nb_call *c)
     return most;
 }
 
-bool nb_look_parts_any_size(const nb_call *c, int64_t *offset, int64_t *total)
+/* Results one after the other, at multiples of `align` bytes; `item` bytes a
+ * number, 0: what it has. */
+static bool parts(const nb_call *c, int64_t item, int64_t align,
+                  int64_t *offset, int64_t *total)
 {
-    int64_t item = widest(c);
-    *total = 0;
-    for (int k = 0; k < c->op->nout; k++) {
-        nb_shape shape;
-        nb_dtype dtype;
-        int64_t n;
-        if (!item || !nb_call_infer(c, k, &shape, &dtype)) return false;
-        nb_shape_count(&shape, &n);
-        offset[k] = *total;
-        *total += n * item;
-    }
-    return true;
-}
-
-bool nb_look_parts(const nb_call *c, int64_t *offset, int64_t *total)
-{
-    enum { ALIGN = 64 };
     *total = 0;
     for (int k = 0; k < c->op->nout; k++) {
         nb_shape shape;
@@ -109,8 +95,20 @@ bool nb_look_parts(const nb_call *c, int64_t *offset, int64_t *total)
         if (!nb_call_infer(c, k, &shape, &dtype)) return false;
         nb_shape_count(&shape, &n);
         offset[k] = *total;
-        *total += n * (int64_t)nb_dtype_size(dtype);
-        *total = (*total + ALIGN - 1) / ALIGN * ALIGN;
+        *total += n * (item ? item : (int64_t)nb_dtype_size(dtype));
+        *total = (*total + align - 1) / align * align;
     }
     return true;
+}
+
+bool nb_look_parts_any_size(const nb_call *c, int64_t *offset, int64_t *total)
+{
+    int64_t item = widest(c);
+    return item && parts(c, item, 1, offset, total);
+}
+
+bool nb_look_parts(const nb_call *c, int64_t *offset, int64_t *total)
+{
+    enum { ALIGN = 64 };
+    return parts(c, 0, ALIGN, offset, total);
 }

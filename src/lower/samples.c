@@ -8,14 +8,15 @@
 #include <math.h>
 #include <string.h>
 
-/* Sizes of each symbol.  All are prime and differ, so that nothing is divisible
- * or equal by chance, far enough apart for what is rounded to show, near enough
- * for what is chosen by size to be the same, and beyond what passes compute
- * beforehand because it is small. */
-static const int64_t sizes[NB_MAX_SYMBOLS][4] = {{4099, 4139, 4177, 4229},
-                                                 {4241, 4283, 4327, 4373},
-                                                 {4391, 4441, 4481, 4523},
-                                                 {4547, 4583, 4621, 4663}};
+/* Sizes of each symbol, all different, so that nothing is equal by chance, far
+ * enough apart for what is rounded to show, near enough for what is chosen by
+ * size to be the same, and beyond what passes compute beforehand because it is
+ * small.  Formulas go through primes and are checked at a size with many
+ * divisors: what depends on a remainder shows. */
+static const int64_t sizes[NB_MAX_SYMBOLS][4] = {{4099, 4139, 4177, 4320},
+                                                 {4241, 4283, 4327, 4500},
+                                                 {4391, 4441, 4481, 4560},
+                                                 {4547, 4583, 4621, 4680}};
 
 /* Terms in the order of their powers read as digits, the last symbol's last: a
  * term comes after those below it. */
@@ -73,7 +74,9 @@ static bool divide(const nb_samples *s, int symbol, int step, int64_t *coef)
     return true;
 }
 
-bool nb_formula_fit(const nb_samples *s, const int64_t *value, int64_t *coef)
+/* The formula through all points but the last; there it is *last. */
+static bool pass_through(const nb_samples *s, const int64_t *value,
+                         int64_t *coef, int64_t *last)
 {
     int64_t term[NB_MAX_TERMS];
     memcpy(coef, value, (size_t)s->nterms * sizeof *coef);
@@ -81,7 +84,14 @@ bool nb_formula_fit(const nb_samples *s, const int64_t *value, int64_t *coef)
         for (int step = 1; step <= 2; step++)
             if (!divide(s, symbol, step, coef)) return false;
     nb_terms_at(s, s->size[s->npoints - 1], term);
-    return nb_formula_at(s, coef, term) == value[s->npoints - 1];
+    *last = nb_formula_at(s, coef, term);
+    return true;
+}
+
+bool nb_formula_fit(const nb_samples *s, const int64_t *value, int64_t *coef)
+{
+    int64_t last;
+    return pass_through(s, value, coef, &last) && last == value[s->npoints - 1];
 }
 
 /* Sums wrap around on the way, which leaves what fits in the end right. */
@@ -188,8 +198,8 @@ static double behind(const nb_figure *f, int64_t bits)
 static bool fits_term(nb_figure *f, const nb_samples *s, const int64_t *bits,
                       int term)
 {
-    int64_t value[NB_MAX_POINTS];
-    for (int p = 0; p < s->npoints; p++) {
+    int64_t value[NB_MAX_POINTS], last;
+    for (int p = 0; p < s->nterms; p++) {
         int64_t power = 1;
         for (int k = 0; k < s->nsymbols; k++)
             for (int i = 0; i < s->power[term][k]; i++)
@@ -199,7 +209,8 @@ static bool fits_term(nb_figure *f, const nb_samples *s, const int64_t *bits,
         value[p] = (int64_t)llround(x / (double)power) * power;
         if (figure_of(f, value[p]) != bits[p]) return false;
     }
-    return nb_formula_fit(s, value, f->coef);
+    return pass_through(s, value, f->coef, &last) &&
+           figure_of(f, last) == bits[s->npoints - 1];
 }
 
 /* Tries one way in which the number may depend on a formula.  Where it has too

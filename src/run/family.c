@@ -55,7 +55,7 @@ static void clear(survey *s)
         nb_numbers_free(&s->at[p]);
 }
 
-/* Whether all points have one form; *same stays false if not. */
+/* Whether all points have one form. */
 static bool one_form(const survey *s)
 {
     for (int p = 1; p < s->n; p++)

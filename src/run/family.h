@@ -35,7 +35,4 @@ void nb_member_free(nb_member *m);
 bool nb_family_has(const nb_family *f, const int64_t *size, const nb_graph *g,
                    bool *has);
 
-/* Plain text: the formulas of results. */
-int nb_family_params(const nb_family *f);
-
 #endif

@@ -166,6 +166,16 @@ def test_what_depends_on_sizes_otherwise_is_said():
     assert "sizes fixed" in str(f.explain())
 
 
+def test_remainders_of_sizes_fix_them():
+    def parity(x):
+        return x * 2 if x.shape[0] % 2 else x * 3
+
+    f = nb.compile(parity, dynamic_dims={0: {0: "n"}})
+    for n in (5, 6, 7, 8):
+        same(f(x := draw((n, 2))), parity(x))
+    assert f.explain().fixed
+
+
 def test_results_that_are_no_tensors_fix_the_size():
     f = nb.compile(lambda x: (x * 2, x.shape[0]), dynamic_dims={0: {0: "n"}})
     for n in (3, 4, 3):

@@ -41,6 +41,18 @@ int tally(void)
     return failed != 0;
 }
 
+void none_leaks(size_t n, void (*const *test)(void))
+{
+    for (size_t i = 0; i < n; i++) {
+        int64_t before = nb_memory_live();
+        nb_scope_open();
+        test[i]();
+        nb_scope_close(0, NULL);
+        nb_caches_clear();
+        if (i) expect(nb_memory_live() <= before + 64, "%zu leaks", i);
+    }
+}
+
 nb_tensor *draw(int rank, const int64_t *size, double lo, double hi)
 {
     return draw_like(nb_zeros(rank, size, NB_F64), lo, hi);

@@ -48,6 +48,10 @@ typedef struct task {
 bool expect(bool ok, const char *format, ...) NB_PRINTF(2, 3);
 int tally(void);
 
+/* Runs tests, each in a scope and with caches of its own; none but the first,
+ * which sets up what stays, leaves memory behind. */
+void none_leaks(size_t n, void (*const *test)(void));
+
 nb_tensor *draw(int rank, const int64_t *size, double lo, double hi);
 nb_tensor *vec(int64_t n, const double *v);
 bool is(nb_tensor *x, int64_t n, const double *v);
