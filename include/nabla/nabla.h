@@ -6,6 +6,7 @@
  * nabla/index.h, nabla/conv.h, nabla/linalg.h, nabla/random.h; nabla/op.h
  * operations as data; nabla/graph.h recorded programs; nabla/transform.h
  * derivatives and maps of functions; nabla/control.h loops and branches;
+ * nabla/shard.h many devices;
  * nabla/io.h files; nabla/debug.h checks and times.  A first program:
  *
  *     #include <nabla/nabla.h>
@@ -42,6 +43,7 @@
 #include "nabla/ops.h"
 #include "nabla/random.h"
 #include "nabla/reduce.h"
+#include "nabla/shard.h"
 #include "nabla/tensor.h"
 #include "nabla/transform.h"
 #include "nabla/view.h"

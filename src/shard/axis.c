@@ -1,0 +1,128 @@
+/* axis.c - mesh axes, parts of them, and lists of those. */
+#include "shard/spec.h"
+
+nb_axis nb_axis_full(const nb_mesh *m, int axis)
+{
+    return (nb_axis){(uint8_t)axis, 1, (uint16_t)m->size[axis]};
+}
+
+bool nb_axis_equal(nb_axis a, nb_axis b)
+{
+    return a.axis == b.axis && a.pre == b.pre && a.size == b.size;
+}
+
+bool nb_axis_overlap(nb_axis a, nb_axis b)
+{
+    int from = a.pre > b.pre ? a.pre : b.pre;
+    int64_t end_a = (int64_t)a.pre * a.size, end_b = (int64_t)b.pre * b.size;
+    return a.axis == b.axis && from < (end_a < end_b ? end_a : end_b);
+}
+
+/* The end of one must divide the beginning of the other, or the two do not
+ * belong to one way of cutting the axis. */
+bool nb_axis_fits(nb_axis a, nb_axis b)
+{
+    if (a.axis != b.axis) return true;
+    if (a.pre > b.pre) return nb_axis_fits(b, a);
+    return b.pre % ((int64_t)a.pre * a.size) == 0;
+}
+
+int nb_axis_coordinate(const nb_mesh *m, nb_axis a, int position)
+{
+    int rest = m->size[a.axis] / (a.pre * a.size);
+    return nb_mesh_coordinate(m, position, a.axis) / rest % a.size;
+}
+
+int64_t nb_split_count(const nb_split *l)
+{
+    int64_t n = 1;
+    for (int i = 0; i < l->n; i++)
+        n *= l->at[i].size;
+    return n;
+}
+
+bool nb_split_equal(const nb_split *a, const nb_split *b)
+{
+    if (a->n != b->n) return false;
+    for (int i = 0; i < a->n; i++)
+        if (!nb_axis_equal(a->at[i], b->at[i])) return false;
+    return true;
+}
+
+bool nb_split_has(const nb_split *l, nb_axis a)
+{
+    for (int i = 0; i < l->n; i++)
+        if (nb_axis_overlap(l->at[i], a)) return true;
+    return false;
+}
+
+/* How much of a and b, which stand at the same place, is the same; size 1 if
+ * nothing. */
+static nb_axis common(nb_axis a, nb_axis b)
+{
+    if (a.axis != b.axis || a.pre != b.pre) return (nb_axis){a.axis, 1, 1};
+    if (b.size % a.size == 0) return a;
+    if (a.size % b.size == 0) return b;
+    return (nb_axis){a.axis, 1, 1};
+}
+
+nb_split nb_split_common(const nb_split *a, const nb_split *b)
+{
+    nb_split l = {0};
+    for (int i = 0; i < a->n && i < b->n; i++) {
+        nb_axis c = common(a->at[i], b->at[i]);
+        if (c.size > 1) l.at[l.n++] = c;
+        if (!nb_axis_equal(c, a->at[i]) || !nb_axis_equal(c, b->at[i])) break;
+    }
+    return l;
+}
+
+bool nb_split_prefix(const nb_split *a, const nb_split *b)
+{
+    nb_split l = nb_split_common(a, b);
+    return nb_split_equal(&l, a);
+}
+
+bool nb_split_add(nb_split *l, nb_axis a)
+{
+    nb_axis *last = l->n ? &l->at[l->n - 1] : NULL;
+    if (a.size == 1) return true;
+    if (last && last->axis == a.axis &&
+        (int64_t)last->pre * last->size == a.pre) {
+        last->size = (uint16_t)(last->size * a.size);
+        return true;
+    }
+    if (l->n == NB_MESH_AXES) return false;
+    l->at[l->n++] = a;
+    return true;
+}
+
+int64_t nb_split_index(const nb_mesh *m, const nb_split *l, int position)
+{
+    int64_t i = 0;
+    for (int k = 0; k < l->n; k++)
+        i = i * l->at[k].size + nb_axis_coordinate(m, l->at[k], position);
+    return i;
+}
+
+int nb_split_group(const nb_mesh *m, const nb_split *l, int position,
+                   int *member)
+{
+    int n = (int)nb_split_count(l), base = position;
+    for (int k = 0; k < l->n; k++) {
+        nb_axis a = l->at[k];
+        int step = m->size[a.axis] / (a.pre * a.size) * m->stride[a.axis];
+        base -= nb_axis_coordinate(m, a, position) * step;
+    }
+    for (int i = 0; i < n; i++) {
+        int at = base, left = i;
+        for (int k = l->n - 1; k >= 0; k--) {
+            nb_axis a = l->at[k];
+            int step = m->size[a.axis] / (a.pre * a.size) * m->stride[a.axis];
+            at += left % a.size * step;
+            left /= a.size;
+        }
+        member[i] = at;
+    }
+    return n;
+}

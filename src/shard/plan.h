@@ -1,0 +1,63 @@
+/* plan.h - how a tensor gets from one layout to another.
+ *
+ * A plan is a list of steps, each from one spec to the next.  What is priced is
+ * what runs: the same object is asked for bytes, explained and executed. */
+#ifndef NB_SHARD_PLAN_H
+#define NB_SHARD_PLAN_H
+
+#include "shard/spec.h"
+
+typedef enum nb_step_kind {
+    NB_STEP_SLICE,          /* a whole dim is split: no communication */
+    NB_STEP_ALL_GATHER,     /* the minor axes of a dim are dropped */
+    NB_STEP_ALL_TO_ALL,     /* ... and appended to another dim */
+    NB_STEP_PERMUTE,        /* blocks change places, counts stay */
+    NB_STEP_REDUCE_SCATTER, /* pending axes are reduced and split a dim */
+    NB_STEP_ALL_REDUCE,     /* pending axes are reduced */
+    NB_STEP_UNREDUCE,       /* whole becomes pending: kept at coordinate 0 */
+    NB_STEP_EXCHANGE        /* blocks to blocks directly */
+} nb_step_kind;
+
+typedef struct nb_step {
+    nb_step_kind kind;
+    int dim, to;   /* the dim that changes, and the one it moves to; or -1 */
+    nb_split axes; /* over which devices communicate, major to minor */
+    const nb_spec *from, *into;
+    int64_t bytes;  /* received, at most by any device */
+    int messages;   /* and in how many messages */
+    double seconds; /* by the mesh's costs */
+} nb_step;
+
+/* Of a tensor with these stored sizes and elements of `item` bytes. */
+typedef struct nb_reshard_plan {
+    const nb_spec *from, *into;
+    int item, n;
+    const int64_t *size;
+    const nb_step *step;
+    int64_t bytes; /* received by a device, all steps */
+    int64_t bound; /* no plan can do with less */
+    int64_t peak;  /* most bytes of input and output of a step, a device */
+    double seconds;
+} nb_reshard_plan;
+
+typedef struct nb_plan_options {
+    bool idle_axes;   /* axes of neither spec may help */
+    bool no_exchange; /* collectives alone */
+    int64_t memory;   /* bytes of a step, at most; 0: any */
+} nb_plan_options;
+
+/* The plan; remembered, and valid as long as the process.  Only layouts count,
+ * of both specs.  NULL with an error if memory runs out or there is none within
+ * the memory allowed. */
+const nb_reshard_plan *nb_reshard_find(const nb_spec *from, const nb_spec *into,
+                                       const int64_t *size, int item,
+                                       const nb_plan_options *options);
+
+/* Bytes that some device must receive whatever the plan. */
+int64_t nb_reshard_bound(const nb_spec *from, const nb_spec *into,
+                         const int64_t *size, int item);
+
+/* "all_gather", ... */
+const char *nb_step_name(nb_step_kind kind);
+
+#endif

@@ -1,0 +1,204 @@
+/* spec.c - specs as values: checked, in one form, one pointer for each. */
+#include "shard/spec.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { BUCKETS = 1024 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static const nb_spec *table[BUCKETS];
+
+static bool check_axis(const nb_mesh *m, nb_axis a)
+{
+    if (a.axis >= m->naxes)
+        return nb_fail(NB_EVALUE, "sharding: mesh @%s has no axis %d", m->name,
+                       a.axis);
+    if (a.pre < 1 || a.size < 1 ||
+        m->size[a.axis] % ((int64_t)a.pre * a.size) != 0)
+        return nb_fail(
+            NB_EVALUE, "sharding: %s:(%d)%d is no part of axis '%s' of size %d",
+            m->axis[a.axis], a.pre, a.size, m->axis[a.axis], m->size[a.axis]);
+    return true;
+}
+
+/* All axes of a spec that were seen so far, and what used them. */
+typedef struct seen {
+    int n;
+    nb_axis at[NB_MESH_AXES * (NB_MAX_DIMS + 2)];
+} seen;
+
+static bool check_new(const nb_mesh *m, seen *s, nb_axis a)
+{
+    for (int i = 0; i < s->n; i++) {
+        nb_axis b = s->at[i];
+        if (nb_axis_overlap(a, b))
+            return nb_fail(NB_EVALUE, "sharding: axis '%s' is used twice",
+                           m->axis[a.axis]);
+        if (!nb_axis_fits(a, b))
+            return nb_fail(NB_EVALUE,
+                           "sharding: %s:(%d)%d and %s:(%d)%d are not parts "
+                           "of one cut of axis '%s'",
+                           m->axis[a.axis], a.pre, a.size, m->axis[a.axis],
+                           b.pre, b.size, m->axis[a.axis]);
+    }
+    s->at[s->n++] = a;
+    return true;
+}
+
+/* The list without axes of size one, neighbours merged. */
+static bool settle_list(const nb_mesh *m, seen *s, const nb_split *from,
+                        nb_split *to)
+{
+    to->n = 0;
+    for (int i = 0; i < from->n; i++) {
+        if (!check_axis(m, from->at[i])) return false;
+        if (from->at[i].size == 1) continue;
+        if (!check_new(m, s, from->at[i])) return false;
+        nb_split_add(to, from->at[i]);
+    }
+    return true;
+}
+
+static bool is_before(nb_axis a, nb_axis b)
+{
+    return a.axis != b.axis ? a.axis < b.axis : a.pre < b.pre;
+}
+
+static void sort(nb_split *l)
+{
+    nb_split merged = {0};
+    for (int i = 1; i < l->n; i++)
+        for (int j = i; j && is_before(l->at[j], l->at[j - 1]); j--) {
+            nb_axis t = l->at[j];
+            l->at[j] = l->at[j - 1];
+            l->at[j - 1] = t;
+        }
+    for (int i = 0; i < l->n; i++)
+        nb_split_add(&merged, l->at[i]);
+    *l = merged;
+}
+
+static bool settle(const nb_spec *from, nb_spec *to)
+{
+    seen s = {0};
+    memset(to, 0, sizeof *to);
+    to->mesh = from->mesh;
+    to->rank = from->rank;
+    if (from->rank < 0 || from->rank > NB_MAX_DIMS)
+        return nb_fail(NB_EVALUE, "sharding: %d dims", from->rank);
+    for (int d = 0; d < from->rank; d++) {
+        const nb_dim_spec *f = &from->dim[d];
+        if (!settle_list(to->mesh, &s, &f->axes, &to->dim[d].axes))
+            return false;
+        to->dim[d].open = f->open;
+        to->dim[d].priority = f->priority;
+        if (f->priority && !f->axes.n && !f->open)
+            return nb_fail(NB_EVALUE,
+                           "sharding: dim %d is closed and empty, it cannot "
+                           "have a priority",
+                           d);
+    }
+    if (!settle_list(to->mesh, &s, &from->replicated, &to->replicated) ||
+        !settle_list(to->mesh, &s, &from->partial, &to->partial))
+        return false;
+    sort(&to->replicated);
+    sort(&to->partial);
+    to->kind = to->partial.n ? from->kind : NB_SUM;
+    return true;
+}
+
+static uint64_t mix(uint64_t h, uint64_t v)
+{
+    return (h ^ v) * 0x9e3779b97f4a7c15u ^ (h >> 29);
+}
+
+static uint64_t mix_list(uint64_t h, const nb_split *l)
+{
+    h = mix(h, l->n);
+    for (int i = 0; i < l->n; i++)
+        h = mix(h, (uint64_t)l->at[i].axis << 32 |
+                       (uint64_t)l->at[i].pre << 16 | l->at[i].size);
+    return h;
+}
+
+static uint64_t hash(const nb_spec *s)
+{
+    uint64_t h = mix((uint64_t)(uintptr_t)s->mesh, (uint64_t)s->rank);
+    for (int d = 0; d < s->rank; d++) {
+        h = mix_list(h, &s->dim[d].axes);
+        h = mix(h, (uint64_t)s->dim[d].open << 8 | s->dim[d].priority);
+    }
+    h = mix_list(h, &s->replicated);
+    return mix(mix_list(h, &s->partial), (uint64_t)s->kind);
+}
+
+static bool same_dims(const nb_spec *a, const nb_spec *b, bool all)
+{
+    for (int d = 0; d < a->rank; d++) {
+        const nb_dim_spec *x = &a->dim[d], *y = &b->dim[d];
+        if (!nb_split_equal(&x->axes, &y->axes)) return false;
+        if (all && (x->open != y->open || x->priority != y->priority))
+            return false;
+    }
+    return true;
+}
+
+bool nb_spec_same_layout(const nb_spec *a, const nb_spec *b)
+{
+    return a == b ||
+           (a->mesh == b->mesh && a->rank == b->rank && a->kind == b->kind &&
+            nb_split_equal(&a->partial, &b->partial) && same_dims(a, b, false));
+}
+
+static bool is_same(const nb_spec *a, const nb_spec *b)
+{
+    return a->hash == b->hash && nb_spec_same_layout(a, b) &&
+           nb_split_equal(&a->replicated, &b->replicated) &&
+           same_dims(a, b, true);
+}
+
+/* Only the dims there are. */
+static const nb_spec *keep(const nb_spec *s)
+{
+    size_t bytes = offsetof(nb_spec, dim) + (size_t)s->rank * sizeof s->dim[0];
+    nb_spec *k = nb_alloc_forever(bytes);
+    if (k) memcpy(k, s, bytes);
+    return k;
+}
+
+const nb_spec *nb_spec_intern(const nb_spec *draft)
+{
+    nb_spec s;
+    if (!settle(draft, &s)) return NULL;
+    s.hash = hash(&s);
+    pthread_mutex_lock(&lock);
+    const nb_spec **at = &table[s.hash % BUCKETS], *found = *at;
+    while (found && !is_same(found, &s))
+        found = found->next;
+    if (!found) {
+        s.next = *at;
+        found = keep(&s);
+        if (found) *at = found;
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+const nb_spec *nb_spec_whole(const nb_mesh *m, int rank, bool open)
+{
+    nb_spec s = {.mesh = m, .rank = rank};
+    for (int d = 0; d < rank; d++)
+        s.dim[d].open = open;
+    return nb_spec_intern(&s);
+}
+
+bool nb_spec_is_whole(const nb_spec *s)
+{
+    for (int d = 0; d < s->rank; d++)
+        if (s->dim[d].axes.n) return false;
+    return !s->partial.n;
+}

@@ -1,0 +1,90 @@
+/* spec.h - how a tensor lies on a mesh.
+ *
+ * A spec speaks of stored dims: lanes by ascending id, then visible ones.  It
+ * is a plain value while it is being made; nb_spec_intern checks it, writes it
+ * in its one form and gives the one pointer that stands for it. */
+#ifndef NB_SHARD_SPEC_H
+#define NB_SHARD_SPEC_H
+
+#include "core/shape.h"
+#include "core/signature.h"
+#include "shard/mesh.h"
+
+/* A mesh axis seen as [pre, size, rest], of which the middle. */
+typedef struct nb_axis {
+    uint8_t axis;
+    uint16_t pre, size;
+} nb_axis;
+
+/* A list of them, major to minor; as a set, in mesh order, by pre. */
+typedef struct nb_split {
+    uint8_t n;
+    nb_axis at[NB_MESH_AXES];
+} nb_split;
+
+typedef struct nb_dim_spec {
+    nb_split axes;
+    bool open;
+    uint8_t priority; /* 0 is the strongest */
+} nb_dim_spec;
+
+struct nb_spec {
+    const nb_spec *next; /* of those with the same hash */
+    const nb_mesh *mesh;
+    uint64_t hash;
+    int rank; /* stored dims */
+    nb_reduce kind;
+    nb_split replicated; /* may never split this tensor */
+    nb_split partial;    /* a reduction over these is pending */
+    nb_dim_spec dim[NB_MAX_DIMS];
+};
+
+/* The spec in its one form: axes of size one are dropped, neighbours x:(1)2
+ * x:(2)2 are merged, sets sorted, kind is sum where nothing is pending.  NULL
+ * with NB_EVALUE if an axis is unknown, used twice or overlaps another. */
+const nb_spec *nb_spec_intern(const nb_spec *draft);
+
+/* Nothing split, nothing pending, all dims closed (or open). */
+const nb_spec *nb_spec_whole(const nb_mesh *m, int rank, bool open);
+
+/* Whether the data lies the same: dims and what is pending. */
+bool nb_spec_same_layout(const nb_spec *a, const nb_spec *b);
+bool nb_spec_is_whole(const nb_spec *s); /* on every device, all of it */
+
+/* axis.c */
+nb_axis nb_axis_full(const nb_mesh *m, int axis);
+bool nb_axis_equal(nb_axis a, nb_axis b);
+bool nb_axis_overlap(nb_axis a, nb_axis b);
+bool nb_axis_fits(nb_axis a, nb_axis b); /* may both be in use at once */
+int nb_axis_coordinate(const nb_mesh *m, nb_axis a, int position);
+int64_t nb_split_count(const nb_split *l); /* product of the sizes */
+bool nb_split_equal(const nb_split *a, const nb_split *b);
+bool nb_split_has(const nb_split *l, nb_axis a); /* overlaps one of them */
+/* a is the beginning of b, its last axis perhaps in part. */
+bool nb_split_prefix(const nb_split *a, const nb_split *b);
+/* What both begin with. */
+nb_split nb_split_common(const nb_split *a, const nb_split *b);
+bool nb_split_add(nb_split *l, nb_axis a); /* merges; false if full */
+/* Number of the block that a position has of a dim split so. */
+int64_t nb_split_index(const nb_mesh *m, const nb_split *l, int position);
+/* Positions that agree with this one outside of l, in the order of l; returns
+ * how many, at most ndevices. */
+int nb_split_group(const nb_mesh *m, const nb_split *l, int position,
+                   int *member);
+
+/* block.c: block i of n of d elements is [floor(i d / n), floor((i+1) d / n)). */
+static inline int64_t nb_block_start(int64_t d, int64_t n, int64_t i)
+{
+    return (int64_t)((__int128)i * d / n);
+}
+
+/* What a position has of a tensor of these stored sizes: rank of each. */
+typedef struct nb_box {
+    int64_t start[NB_MAX_DIMS], size[NB_MAX_DIMS];
+} nb_box;
+void nb_spec_box(const nb_spec *s, const int64_t *size, int position,
+                 nb_box *box);
+/* The most elements that a position has. */
+int64_t nb_spec_elements(const nb_spec *s, const int64_t *size);
+
+#endif
