@@ -3,7 +3,7 @@
  * Every device of a mesh runs the same program in a thread of its own; devices
  * of other processes do so there.  A thread knows which device it is by its
  * nb_device.  All communication is one thing: everybody posts what it sends and
- * what it receives, and waits.  Collectives, and the moves of nb_step, are
+ * what it receives, and waits.  Collectives, and the moves of nb_hop, are
  * written once over that, with fixed orders of summation, so that results do
  * not depend on what carries the bytes. */
 #ifndef NB_COMM_COMM_H
@@ -21,11 +21,11 @@ typedef struct nb_message {
 typedef struct nb_link nb_link;
 
 /* What a round is about: equal on all who take part, or the round fails. */
-typedef struct nb_round {
+typedef struct nb_meeting {
     uint64_t number, what; /* of rounds of this device; a hash of op, shape */
     const char *name;      /* of the collective, for messages */
     const char *source;    /* the user's place, or "" */
-} nb_round;
+} nb_meeting;
 
 typedef struct nb_device {
     const nb_mesh *mesh;
@@ -41,7 +41,7 @@ struct nb_link {
     /* Sends and receives all of it; false, with an error that names the peer,
      * the collective and the source, if one fails, or does not come in time.
      * Messages between two devices arrive in the order they were sent. */
-    bool (*exchange)(nb_link *l, nb_device *me, const nb_round *round,
+    bool (*exchange)(nb_link *l, nb_device *me, const nb_meeting *round,
                      int nsend, const nb_message *send, int nrecv,
                      const nb_message *recv);
     /* The device has failed, for the reason in the error that is set: whoever
@@ -54,8 +54,8 @@ nb_device *nb_device_now(void);
 
 /* A step of a plan on this device's block of a tensor of these stored sizes:
  * `in`, packed, becomes `out`, packed. */
-bool nb_step_run(nb_device *me, const nb_step *step, nb_dtype dtype,
-                 const int64_t *size, const void *in, void *out);
+bool nb_hop_run(nb_device *me, const nb_hop *step, nb_dtype dtype,
+                const int64_t *size, const void *in, void *out);
 
 /* Runs fn(ctx, position) for every device of the mesh that this process has,
  * each in a thread that is that device; waits for all.  False, with the error

@@ -281,10 +281,20 @@ static bool record_call(nb_op *op, nb_call *c, nb_results *r)
                                               c->in, c->nattr, c->attr)));
 }
 
+/* Whether it matters how the operands lie over devices. */
+static bool lies_on_devices(const nb_call *c)
+{
+    for (int i = 0; i < c->nin; i++)
+        if (c->in[i]->sharding) return true;
+    return c->op->places;
+}
+
 static bool record(nb_op *op, nb_call *c, nb_results *r)
 {
     int before = r->n;
     bool ok = record_call(op, c, r);
+    if (ok && lies_on_devices(c))
+        ok = nb_sharder(c, r->n - before, r->out + before);
     for (int k = before; ok && nb_debug_flags && k < r->n; k++)
         ok = nb_debug_settle(r->out[k]);
     return ok;

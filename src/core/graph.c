@@ -85,7 +85,8 @@ static nb_tensor *behind_alias(const collector *c, nb_tensor *x)
 
 static bool add_leaf(collector *c, nb_tensor *x, nb_line_kind kind)
 {
-    nb_line line = {.kind = kind, .dtype = (nb_dtype)x->dtype};
+    nb_line line = {
+        .kind = kind, .dtype = (nb_dtype)x->dtype, .sharding = x->sharding};
     line.shape = numbered(c, x);
     if (kind == NB_LINE_NUMBER)
         memcpy(&line.number, x->data, nb_dtype_size(line.dtype));
@@ -327,7 +328,7 @@ nb_status nb_graph_of(int nx, nb_tensor *const *x, int ny, nb_tensor *const *y,
     return NB_OK;
 }
 
-/* Hashing: names and values, never addresses. */
+/* Hashing: names and values, no addresses of what comes and goes. */
 
 static uint64_t hash_type(uint64_t h, const nb_line *l)
 {
@@ -375,6 +376,8 @@ uint64_t nb_graph_hash(const nb_graph *g)
         if (l->kind == NB_LINE_NUMBER)
             h = nb_hash(h, &l->number, sizeof l->number);
         if (l->kind == NB_LINE_CALL) h = hash_call(h, l);
+        if (l->sharding) /* one of a kind, as long as the process */
+            h = nb_hash(h, &l->sharding, sizeof l->sharding);
     }
     return nb_hash(h, g->result, (size_t)g->ny * sizeof *g->result);
 }

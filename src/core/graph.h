@@ -15,9 +15,10 @@ typedef struct nb_line {
     nb_line_kind kind; /* a part is a call of nb_op_part */
     nb_dtype dtype;
     nb_shape shape;
-    bool multi;          /* a call with several results */
-    int64_t number;      /* bits, in dtype */
-    nb_tensor *captured; /* kept */
+    bool multi;           /* a call with several results */
+    int64_t number;       /* bits, in dtype */
+    nb_tensor *captured;  /* kept */
+    const void *sharding; /* of an input or what is captured; or NULL */
     nb_op *op;
     int nin, nattr;
     int *in;

@@ -31,7 +31,11 @@ static nb_tensor *part_of(nb_tensor *all, const nb_line *l)
     nb_shape shape;
     nb_dtype dtype;
     if (!nb_call_infer(&c, (int)l->attr[0], &shape, &dtype)) return NULL;
-    return nb_node_new(&nb_op_part, NULL, dtype, &shape, 1, &all, 1, l->attr);
+    nb_tensor *y =
+        nb_node_new(&nb_op_part, NULL, dtype, &shape, 1, &all, 1, l->attr);
+    if (y && all->sharding)
+        y->sharding = nb_part_sharding(all, (int)l->attr[0]);
+    return y;
 }
 
 /* Whether the op would take such a call; of what was recorded it did. */
@@ -194,7 +198,9 @@ static nb_tensor *placeholder(const nb_line *l, const int *id)
     nb_shape s = l->shape;
     for (int d = 0; d < s.nlanes; d++)
         s.lane[d].id = id[s.lane[d].id];
-    return nb_node_new(NULL, NULL, l->dtype, &s, 0, NULL, 0, NULL);
+    nb_tensor *x = nb_node_new(NULL, NULL, l->dtype, &s, 0, NULL, 0, NULL);
+    if (x) x->sharding = l->sharding;
+    return x;
 }
 
 /* Fresh lanes in the order of those that were recorded, so that data in several

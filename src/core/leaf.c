@@ -237,6 +237,7 @@ const void *nb_data(nb_tensor *x, int64_t *strides)
         return nb_fail(NB_EVALUE, "a mapped value differs from lane to lane: "
                                   "it cannot be read inside its vmap");
     if (!nb_realize_now(1, &x)) return NULL;
+    if (x->sharding && !(x = nb_gatherer(x))) return NULL;
     nb_tensor_strides(x, size, stride);
     if (strides) memcpy(strides, stride + x->nlanes, x->rank * sizeof *strides);
     return x->data;
@@ -265,6 +266,7 @@ nb_status nb_read(nb_tensor *x, nb_dtype as, void *to)
     int64_t stride[NB_MAX_RANK];
     const char *from = nb_data(x, stride);
     if (!from) return nb_error_code() ? nb_error_code() : NB_ERUNTIME;
+    if (x->sharding) x = nb_gatherer(x);
     if (!as) as = (nb_dtype)x->dtype;
     if (nb_tensor_is_packed(x))
         nb_convert(to, as, 1, from, (nb_dtype)x->dtype, 1, nb_elements(x));
@@ -290,8 +292,10 @@ nb_tensor *nb_detach(nb_tensor *x)
     if (!x) return NULL;
     if (nb_tensor_done(x) && x->buffer) {
         nb_shape s = nb_tensor_shape(x);
-        return nb_leaf_new((nb_dtype)x->dtype, &s, x->buffer, x->data,
-                           x->strides);
+        nb_tensor *y =
+            nb_leaf_new((nb_dtype)x->dtype, &s, x->buffer, x->data, x->strides);
+        if (y) y->sharding = x->sharding;
+        return y;
     }
     nb_tensor *y = nb_apply(&nb_op_detach, 1, &x, 0, NULL, NB_CALLER);
     if (y) y->trace = 0;

@@ -160,13 +160,17 @@ struct nb_op {
     unsigned mask;  /* bit i: input i is a bool mask */
     unsigned fixed; /* bit i: no derivative in input i (index and mask imply) */
     unsigned linear; /* bit i: kind NB_RULE, but linear in input i: transpose */
-    int nout;        /* 0 means one */
-    bool view_only;  /* never computes: always a view */
-    bool absorbs;    /* f(f(x, a), b) is f(x, b) */
-    bool totals;     /* running ones by `reduce`: axis, exclusive, reverse */
-    bool in_order;   /* gives the elements of its input, in row-major order */
-    bool picks;      /* elements of input 0, along its last axis by input 1 */
-    bool effect;     /* does something besides: see core/debug.h */
+    unsigned carries; /* bit i: neither, but linear in input i all the same */
+    unsigned splits;  /* bit k: does factors of that nb_factor_kind in parts */
+    int sized;      /* attribute k, 1 + k, is the visible shape of the result */
+    int nout;       /* 0 means one */
+    bool view_only; /* never computes: always a view */
+    bool absorbs;   /* f(f(x, a), b) is f(x, b) */
+    bool totals;    /* running ones by `reduce`: axis, exclusive, reverse */
+    bool in_order;  /* gives the elements of its input, in row-major order */
+    bool picks;     /* elements of input 0, along its last axis by input 1 */
+    bool places;    /* attribute 0 says how the result lies over devices */
+    bool effect;    /* does something besides: see core/debug.h */
 
     /* Checks arguments and may normalise attr in place; then, with result k's
      * shape filled in from the signature, completes what it leaves open (an

@@ -56,7 +56,11 @@ struct nb_tensor {
     _Atomic(char *) data;
     nb_buffer *buffer;
     int64_t *strides; /* lanes then visible, in elements; NULL: row-major */
-    void *sharding;   /* a layout over devices; none yet */
+    /* How it lies over devices, or NULL: a spec; of a node with several results
+     * the decision that says theirs (shard/resolve.h).  Once realised, its
+     * buffer holds the blocks of the devices (run/shards.h), and `data` is not
+     * to be read. */
+    const void *sharding;
     int64_t tail[];
 };
 
@@ -147,6 +151,14 @@ const nb_lane *nb_lane_named(const char *name);
 /* Realisation: core calls it, run defines it. */
 extern bool (*nb_realizer)(int n, nb_tensor *const *x);
 bool nb_realize_now(int n, nb_tensor *const *x);
+
+/* Layouts over devices, of which core knows nothing: shard says how the n
+ * results of a call lie, some of whose inputs lie on devices or that places
+ * them itself; run gives the whole value of a tensor that lies there, kept by
+ * x. */
+extern bool (*const nb_sharder)(const nb_call *c, int n, nb_tensor *const *y);
+extern const void *(*const nb_part_sharding)(const nb_tensor *all, int k);
+extern nb_tensor *(*const nb_gatherer)(nb_tensor *x);
 
 /* Programs that run many times, from x to y: core's users ask for them, run
  * makes them, the code at once or when they are ready to run.  NULL without an

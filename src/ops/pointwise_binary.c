@@ -55,6 +55,7 @@ nb_op nb_op_div = {
     .example = "div([1.0, 2.0], 4.0) = [0.25, 0.5]",
     BINARY,
     .kind = NB_POINTWISE,
+    .carries = 1,
     .in = NB_IN_FLOAT,
     .scalar = NB_S_div,
     .partial = div_partial,

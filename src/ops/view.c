@@ -186,6 +186,7 @@ nb_op nb_op_broadcast_to = {
     .example = "broadcast_to([[1], [2]], shape=(2, 2, 3)) = "
                "[[[1, 1, 1], [2, 2, 2]], [[1, 1, 1], [2, 2, 2]]]",
     .params = "x, shape:ints",
+    .sized = 1,
     .check = broadcast_check,
     .sign = broadcast_sign,
     .infer = shape_infer,
@@ -421,6 +422,7 @@ nb_op nb_op_reshape = {
     .example = "reshape([[1, 2, 3], [4, 5, 6]], shape=(3, -1)) = "
                "[[1, 2], [3, 4], [5, 6]]",
     .params = "x, shape:ints",
+    .sized = 1,
     .check = reshape_check,
     .sign = reshape_sign,
     .infer = shape_infer,

@@ -72,15 +72,13 @@ static double elements(const nb_tensor *x)
     return n;
 }
 
-static bool is_closed(const nb_graph *g);
-
 /* What an op does follows from its name, attributes and programs; but for ops
  * made at a call that hold something else, such as functions. */
 static bool is_plain_op(const nb_op *op)
 {
     if (!op->release) return true;
     for (int k = 0; k < 2; k++)
-        if (op->region[k] && !is_closed(op->region[k])) return false;
+        if (op->region[k] && !nb_graph_is_closed(op->region[k])) return false;
     return op->region[0];
 }
 
@@ -152,7 +150,7 @@ static void job_free(job *j)
 
 /* A tensor that another thread has computed meanwhile stands in the graph with
  * its value, of which the hash knows nothing. */
-static bool is_closed(const nb_graph *g)
+bool nb_graph_is_closed(const nb_graph *g)
 {
     for (int k = 0; k < g->n; k++)
         if (g->line[k].kind == NB_LINE_CAPTURED ||
@@ -223,7 +221,8 @@ static program *program_of(const job *j)
     uint64_t hash = nb_graph_hash(g);
     pthread_mutex_lock(&lock);
     program *p = find(hash);
-    bool wanted = is_closed(g) && (j->work >= LONG || has_been_seen(hash));
+    bool wanted =
+        nb_graph_is_closed(g) && (j->work >= LONG || has_been_seen(hash));
     pthread_mutex_unlock(&lock);
     if (!p && wanted) return make(g, hash, false);
     nb_graph_free(g);
@@ -318,7 +317,7 @@ static nb_program *make_program(int nx, nb_tensor *const *x, int ny,
     if (!p || nb_graph_of(nx, x, ny, y, &g) != NB_OK) return nb_free(p), NULL;
     p->at = has_plain_ops(g);
     if (later && !p->at) return nb_graph_free(g), nb_free(p), NULL;
-    if (is_closed(g))
+    if (nb_graph_is_closed(g))
         p->of = shared(g, later);
     else
         p->own = later ? nb_exec_lower(g) : nb_exec_new(g);

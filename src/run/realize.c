@@ -14,6 +14,7 @@
 #include "core/debug.h"
 #include "run/lazy.h"
 #include "run/profile.h"
+#include "run/sharded.h"
 #include "transform/closed.h"
 
 #include <stdatomic.h>
@@ -191,7 +192,10 @@ static bool realize(int n, nb_tensor *const *x)
     nb_graph_unlock();
     bool done = false;
     unsigned direction = nb_direction_set(0); /* running is not deriving */
-    ok = ok && nb_lazy_run(p.n, p.node, n, x, &done);
+    if (ok && nb_sharded_any(p.n, p.node))
+        ok = done = nb_sharded_run(p.n, p.node, n, x);
+    else
+        ok = ok && nb_lazy_run(p.n, p.node, n, x, &done);
     for (int i = 0; i < p.n; i++) {
         if (ok && !done) ok = run_node(p.node[i]);
         nb_drop(p.node[i]);

@@ -33,7 +33,7 @@ int nb_axis_coordinate(const nb_mesh *m, nb_axis a, int position)
     return nb_mesh_coordinate(m, position, a.axis) / rest % a.size;
 }
 
-int64_t nb_split_count(const nb_split *l)
+int64_t nb_cut_count(const nb_cut *l)
 {
     int64_t n = 1;
     for (int i = 0; i < l->n; i++)
@@ -41,7 +41,7 @@ int64_t nb_split_count(const nb_split *l)
     return n;
 }
 
-bool nb_split_equal(const nb_split *a, const nb_split *b)
+bool nb_cut_equal(const nb_cut *a, const nb_cut *b)
 {
     if (a->n != b->n) return false;
     for (int i = 0; i < a->n; i++)
@@ -49,7 +49,7 @@ bool nb_split_equal(const nb_split *a, const nb_split *b)
     return true;
 }
 
-bool nb_split_has(const nb_split *l, nb_axis a)
+bool nb_cut_has(const nb_cut *l, nb_axis a)
 {
     for (int i = 0; i < l->n; i++)
         if (nb_axis_overlap(l->at[i], a)) return true;
@@ -66,9 +66,9 @@ static nb_axis common(nb_axis a, nb_axis b)
     return (nb_axis){a.axis, 1, 1};
 }
 
-nb_split nb_split_common(const nb_split *a, const nb_split *b)
+nb_cut nb_cut_common(const nb_cut *a, const nb_cut *b)
 {
-    nb_split l = {0};
+    nb_cut l = {0};
     for (int i = 0; i < a->n && i < b->n; i++) {
         nb_axis c = common(a->at[i], b->at[i]);
         if (c.size > 1) l.at[l.n++] = c;
@@ -77,13 +77,13 @@ nb_split nb_split_common(const nb_split *a, const nb_split *b)
     return l;
 }
 
-bool nb_split_prefix(const nb_split *a, const nb_split *b)
+bool nb_cut_prefix(const nb_cut *a, const nb_cut *b)
 {
-    nb_split l = nb_split_common(a, b);
-    return nb_split_equal(&l, a);
+    nb_cut l = nb_cut_common(a, b);
+    return nb_cut_equal(&l, a);
 }
 
-bool nb_split_add(nb_split *l, nb_axis a)
+bool nb_cut_add(nb_cut *l, nb_axis a)
 {
     nb_axis *last = l->n ? &l->at[l->n - 1] : NULL;
     if (a.size == 1) return true;
@@ -97,7 +97,7 @@ bool nb_split_add(nb_split *l, nb_axis a)
     return true;
 }
 
-int64_t nb_split_index(const nb_mesh *m, const nb_split *l, int position)
+int64_t nb_cut_index(const nb_mesh *m, const nb_cut *l, int position)
 {
     int64_t i = 0;
     for (int k = 0; k < l->n; k++)
@@ -105,10 +105,9 @@ int64_t nb_split_index(const nb_mesh *m, const nb_split *l, int position)
     return i;
 }
 
-int nb_split_group(const nb_mesh *m, const nb_split *l, int position,
-                   int *member)
+int nb_cut_group(const nb_mesh *m, const nb_cut *l, int position, int *member)
 {
-    int n = (int)nb_split_count(l), base = position;
+    int n = (int)nb_cut_count(l), base = position;
     for (int k = 0; k < l->n; k++) {
         nb_axis a = l->at[k];
         int step = m->size[a.axis] / (a.pre * a.size) * m->stride[a.axis];

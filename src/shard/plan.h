@@ -7,33 +7,33 @@
 
 #include "shard/spec.h"
 
-typedef enum nb_step_kind {
-    NB_STEP_SLICE,          /* a whole dim is split: no communication */
-    NB_STEP_ALL_GATHER,     /* the minor axes of a dim are dropped */
-    NB_STEP_ALL_TO_ALL,     /* ... and appended to another dim */
-    NB_STEP_PERMUTE,        /* blocks change places, counts stay */
-    NB_STEP_REDUCE_SCATTER, /* pending axes are reduced and split a dim */
-    NB_STEP_ALL_REDUCE,     /* pending axes are reduced */
-    NB_STEP_UNREDUCE,       /* whole becomes pending: kept at coordinate 0 */
-    NB_STEP_EXCHANGE        /* blocks to blocks directly */
-} nb_step_kind;
+typedef enum nb_hop_kind {
+    NB_HOP_SLICE,          /* a whole dim is split: no communication */
+    NB_HOP_ALL_GATHER,     /* the minor axes of a dim are dropped */
+    NB_HOP_ALL_TO_ALL,     /* ... and appended to another dim */
+    NB_HOP_PERMUTE,        /* blocks change places, counts stay */
+    NB_HOP_REDUCE_SCATTER, /* pending axes are reduced and split a dim */
+    NB_HOP_ALL_REDUCE,     /* pending axes are reduced */
+    NB_HOP_UNREDUCE,       /* whole becomes pending: kept at coordinate 0 */
+    NB_HOP_EXCHANGE        /* blocks to blocks directly */
+} nb_hop_kind;
 
-typedef struct nb_step {
-    nb_step_kind kind;
-    int dim, to;   /* the dim that changes, and the one it moves to; or -1 */
-    nb_split axes; /* over which devices communicate, major to minor */
+typedef struct nb_hop {
+    nb_hop_kind kind;
+    int dim, to; /* the dim that changes, and the one it moves to; or -1 */
+    nb_cut axes; /* over which devices communicate, major to minor */
     const nb_spec *from, *into;
     int64_t bytes;  /* received, at most by any device */
     int messages;   /* and in how many messages */
     double seconds; /* by the mesh's costs */
-} nb_step;
+} nb_hop;
 
 /* Of a tensor with these stored sizes and elements of `item` bytes. */
 typedef struct nb_reshard_plan {
     const nb_spec *from, *into;
     int item, n;
     const int64_t *size;
-    const nb_step *step;
+    const nb_hop *step;
     int64_t bytes; /* received by a device, all steps */
     int64_t bound; /* no plan can do with less */
     int64_t peak;  /* most bytes of input and output of a step, a device */
@@ -58,6 +58,6 @@ int64_t nb_reshard_bound(const nb_spec *from, const nb_spec *into,
                          const int64_t *size, int item);
 
 /* "all_gather", ... */
-const char *nb_step_name(nb_step_kind kind);
+const char *nb_hop_name(nb_hop_kind kind);
 
 #endif

@@ -50,15 +50,15 @@ static bool check_new(const nb_mesh *m, seen *s, nb_axis a)
 }
 
 /* The list without axes of size one, neighbours merged. */
-static bool settle_list(const nb_mesh *m, seen *s, const nb_split *from,
-                        nb_split *to)
+static bool settle_list(const nb_mesh *m, seen *s, const nb_cut *from,
+                        nb_cut *to)
 {
     to->n = 0;
     for (int i = 0; i < from->n; i++) {
         if (!check_axis(m, from->at[i])) return false;
         if (from->at[i].size == 1) continue;
         if (!check_new(m, s, from->at[i])) return false;
-        nb_split_add(to, from->at[i]);
+        nb_cut_add(to, from->at[i]);
     }
     return true;
 }
@@ -68,9 +68,9 @@ static bool is_before(nb_axis a, nb_axis b)
     return a.axis != b.axis ? a.axis < b.axis : a.pre < b.pre;
 }
 
-static void sort(nb_split *l)
+static void sort(nb_cut *l)
 {
-    nb_split merged = {0};
+    nb_cut merged = {0};
     for (int i = 1; i < l->n; i++)
         for (int j = i; j && is_before(l->at[j], l->at[j - 1]); j--) {
             nb_axis t = l->at[j];
@@ -78,7 +78,7 @@ static void sort(nb_split *l)
             l->at[j - 1] = t;
         }
     for (int i = 0; i < l->n; i++)
-        nb_split_add(&merged, l->at[i]);
+        nb_cut_add(&merged, l->at[i]);
     *l = merged;
 }
 
@@ -116,7 +116,7 @@ static uint64_t mix(uint64_t h, uint64_t v)
     return (h ^ v) * 0x9e3779b97f4a7c15u ^ (h >> 29);
 }
 
-static uint64_t mix_list(uint64_t h, const nb_split *l)
+static uint64_t mix_list(uint64_t h, const nb_cut *l)
 {
     h = mix(h, l->n);
     for (int i = 0; i < l->n; i++)
@@ -140,7 +140,7 @@ static bool same_dims(const nb_spec *a, const nb_spec *b, bool all)
 {
     for (int d = 0; d < a->rank; d++) {
         const nb_dim_spec *x = &a->dim[d], *y = &b->dim[d];
-        if (!nb_split_equal(&x->axes, &y->axes)) return false;
+        if (!nb_cut_equal(&x->axes, &y->axes)) return false;
         if (all && (x->open != y->open || x->priority != y->priority))
             return false;
     }
@@ -151,13 +151,13 @@ bool nb_spec_same_layout(const nb_spec *a, const nb_spec *b)
 {
     return a == b ||
            (a->mesh == b->mesh && a->rank == b->rank && a->kind == b->kind &&
-            nb_split_equal(&a->partial, &b->partial) && same_dims(a, b, false));
+            nb_cut_equal(&a->partial, &b->partial) && same_dims(a, b, false));
 }
 
 static bool is_same(const nb_spec *a, const nb_spec *b)
 {
     return a->hash == b->hash && nb_spec_same_layout(a, b) &&
-           nb_split_equal(&a->replicated, &b->replicated) &&
+           nb_cut_equal(&a->replicated, &b->replicated) &&
            same_dims(a, b, true);
 }
 

@@ -17,13 +17,13 @@ typedef struct nb_axis {
 } nb_axis;
 
 /* A list of them, major to minor; as a set, in mesh order, by pre. */
-typedef struct nb_split {
+typedef struct nb_cut {
     uint8_t n;
     nb_axis at[NB_MESH_AXES];
-} nb_split;
+} nb_cut;
 
 typedef struct nb_dim_spec {
-    nb_split axes;
+    nb_cut axes;
     bool open;
     uint8_t priority; /* 0 is the strongest */
 } nb_dim_spec;
@@ -34,8 +34,8 @@ struct nb_spec {
     uint64_t hash;
     int rank; /* stored dims */
     nb_reduce kind;
-    nb_split replicated; /* may never split this tensor */
-    nb_split partial;    /* a reduction over these is pending */
+    nb_cut replicated; /* may never split this tensor */
+    nb_cut partial;    /* a reduction over these is pending */
     nb_dim_spec dim[NB_MAX_DIMS];
 };
 
@@ -57,20 +57,19 @@ bool nb_axis_equal(nb_axis a, nb_axis b);
 bool nb_axis_overlap(nb_axis a, nb_axis b);
 bool nb_axis_fits(nb_axis a, nb_axis b); /* may both be in use at once */
 int nb_axis_coordinate(const nb_mesh *m, nb_axis a, int position);
-int64_t nb_split_count(const nb_split *l); /* product of the sizes */
-bool nb_split_equal(const nb_split *a, const nb_split *b);
-bool nb_split_has(const nb_split *l, nb_axis a); /* overlaps one of them */
+int64_t nb_cut_count(const nb_cut *l); /* product of the sizes */
+bool nb_cut_equal(const nb_cut *a, const nb_cut *b);
+bool nb_cut_has(const nb_cut *l, nb_axis a); /* overlaps one of them */
 /* a is the beginning of b, its last axis perhaps in part. */
-bool nb_split_prefix(const nb_split *a, const nb_split *b);
+bool nb_cut_prefix(const nb_cut *a, const nb_cut *b);
 /* What both begin with. */
-nb_split nb_split_common(const nb_split *a, const nb_split *b);
-bool nb_split_add(nb_split *l, nb_axis a); /* merges; false if full */
+nb_cut nb_cut_common(const nb_cut *a, const nb_cut *b);
+bool nb_cut_add(nb_cut *l, nb_axis a); /* merges; false if full */
 /* Number of the block that a position has of a dim split so. */
-int64_t nb_split_index(const nb_mesh *m, const nb_split *l, int position);
+int64_t nb_cut_index(const nb_mesh *m, const nb_cut *l, int position);
 /* Positions that agree with this one outside of l, in the order of l; returns
  * how many, at most ndevices. */
-int nb_split_group(const nb_mesh *m, const nb_split *l, int position,
-                   int *member);
+int nb_cut_group(const nb_mesh *m, const nb_cut *l, int position, int *member);
 
 /* block.c: block i of n of d elements is [floor(i d / n), floor((i+1) d / n)). */
 static inline int64_t nb_block_start(int64_t d, int64_t n, int64_t i)

@@ -1,0 +1,206 @@
+/* sharded.c - realising tensors that lie on devices.
+ *
+ * What lies on no device is computed first, once and in the usual way; the rest
+ * is a program over the mesh.  Programs are told apart as in lazy.c, and kept.
+ */
+#include "run/sharded.h"
+
+#include "run/lazy.h"
+#include "run/spmd.h"
+#include "transform/region.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { KEPT = 64 };
+
+typedef struct program {
+    struct program *next;
+    uint64_t hash;
+    nb_spmd *spmd;
+    atomic_int refs;
+} program;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static program *first;
+
+static void program_drop(program *p)
+{
+    if (!p || atomic_fetch_sub(&p->refs, 1) != 1) return;
+    nb_spmd_drop(p->spmd);
+    nb_free(p);
+}
+
+/* Drops all programs behind the first n. */
+static void trim(int n)
+{
+    program **at = &first;
+    for (; n && *at; n--)
+        at = &(*at)->next;
+    program *old = *at;
+    *at = NULL;
+    for (program *next; old; old = next) {
+        next = old->next;
+        program_drop(old);
+    }
+}
+
+void nb_sharded_clear(void)
+{
+    pthread_mutex_lock(&lock);
+    trim(0);
+    pthread_mutex_unlock(&lock);
+}
+
+static program *find(uint64_t hash)
+{
+    for (program **at = &first; *at; at = &(*at)->next) {
+        program *p = *at;
+        if (p->hash != hash) continue;
+        *at = p->next;
+        p->next = first;
+        atomic_fetch_add(&p->refs, 1);
+        return first = p;
+    }
+    return NULL;
+}
+
+/* Takes the graph. */
+static program *make(nb_graph *g, uint64_t hash, bool keep)
+{
+    program *p = nb_alloc_zero(sizeof *p);
+    if (!p) return nb_graph_free(g), NULL;
+    p->hash = hash;
+    p->refs = keep ? 2 : 1;
+    p->spmd = nb_spmd_new(g);
+    if (!p->spmd) return nb_free(p), NULL;
+    if (!keep) return p;
+    pthread_mutex_lock(&lock);
+    p->next = first;
+    first = p;
+    trim(KEPT);
+    pthread_mutex_unlock(&lock);
+    return p;
+}
+
+static program *program_of(const nb_list *in, const nb_list *out)
+{
+    nb_graph *g;
+    if (nb_graph_of(in->n, in->at, out->n, out->at, &g) != NB_OK) return NULL;
+    uint64_t hash = nb_graph_hash(g);
+    bool keep = nb_graph_is_closed(g);
+    pthread_mutex_lock(&lock);
+    program *p = keep ? find(hash) : NULL;
+    pthread_mutex_unlock(&lock);
+    if (!p) return make(g, hash, keep);
+    nb_graph_free(g);
+    return p;
+}
+
+bool nb_sharded_any(int n, nb_tensor *const *node)
+{
+    for (int k = 0; k < n; k++)
+        if (node[k]->sharding) return true;
+    return false;
+}
+
+/* Nodes that lie on no device and are wanted by those that do, or are roots. */
+static bool find_plain(int n, nb_tensor *const *node, int nroots,
+                       nb_tensor *const *root, nb_list *plain)
+{
+    bool ok = true;
+    for (int k = 0; ok && k < n; k++)
+        for (int i = 0; ok && node[k]->sharding && i < node[k]->nin; i++) {
+            nb_tensor *x = nb_tensor_in(node[k])[i];
+            if (!x->sharding && !nb_tensor_done(x)) ok = nb_list_add(plain, x);
+        }
+    for (int i = 0; ok && i < nroots; i++)
+        if (!root[i]->sharding && !nb_tensor_done(root[i]))
+            ok = nb_list_add(plain, root[i]);
+    return ok;
+}
+
+/* Under the graph lock.  A node that is held by more than the nodes and the
+ * list of them is a result too. */
+static bool find_ends(int n, nb_tensor *const *node, int nroots,
+                      nb_tensor *const *root, nb_list *in, nb_list *out)
+{
+    uint32_t mark = nb_graph_mark(), input = nb_graph_mark();
+    bool ok = true;
+    for (int k = 0; k < n; k++) {
+        node[k]->mark = mark;
+        node[k]->slot = 1;
+    }
+    for (int k = 0; k < n; k++)
+        for (int i = 0; ok && i < node[k]->nin; i++) {
+            nb_tensor *x = nb_tensor_in(node[k])[i];
+            if (!node[k]->sharding || nb_tensor_done(node[k])) continue;
+            if (!nb_tensor_done(x)) {
+                x->slot++;
+            } else if (x->mark != input) {
+                x->mark = input;
+                ok = nb_list_add(in, nb_keep(x));
+            }
+        }
+    for (int k = 0; ok && k < n; k++) {
+        bool held = (int)node[k]->slot < atomic_load(&node[k]->refs);
+        for (int i = 0; !held && i < nroots; i++)
+            held = root[i] == node[k];
+        if (held && node[k]->sharding && !nb_tensor_done(node[k]) &&
+            !(node[k]->flags & NB_MULTI))
+            ok = nb_list_add(out, nb_keep(node[k]));
+    }
+    return ok;
+}
+
+static void settle(nb_tensor *x, const nb_tensor *value)
+{
+    nb_tensor **old = NULL;
+    nb_graph_lock();
+    bool ours = !nb_tensor_done(x);
+    if (ours) nb_tensor_settle(x, value->buffer, value->data, NULL);
+    int n = ours ? nb_tensor_forget(x, &old) : 0;
+    nb_graph_unlock();
+    for (int i = 0; i < n; i++)
+        nb_drop(old[i]);
+}
+
+static bool run(const nb_list *in, const nb_list *out)
+{
+    program *p = program_of(in, out);
+    nb_tensor **y = p ? nb_array(out->n) : NULL;
+    bool ok = y && nb_scope_open() == NB_OK;
+    if (ok) {
+        ok = nb_spmd_run(p->spmd, in->at, y);
+        for (int i = 0; ok && i < out->n; i++)
+            settle(out->at[i], y[i]);
+        nb_scope_close(0, NULL);
+    }
+    nb_free(y);
+    program_drop(p);
+    return ok;
+}
+
+static void list_drop(nb_list *l)
+{
+    for (int i = 0; i < l->n; i++)
+        nb_drop(l->at[i]);
+    nb_list_free(l);
+}
+
+bool nb_sharded_run(int n, nb_tensor *const *node, int nroots,
+                    nb_tensor *const *root)
+{
+    nb_list plain = {0}, in = {0}, out = {0};
+    bool ok = find_plain(n, node, nroots, root, &plain) &&
+              nb_realize_now(plain.n, plain.at);
+    nb_list_free(&plain);
+    if (!ok) return false;
+    nb_graph_lock();
+    ok = find_ends(n, node, nroots, root, &in, &out);
+    nb_graph_unlock();
+    ok = ok && (!out.n || run(&in, &out));
+    list_drop(&in);
+    list_drop(&out);
+    return ok;
+}

@@ -1,0 +1,262 @@
+/* spmd.c - running a program on all devices of a mesh at once. */
+#include "run/spmd.h"
+
+#include "comm/comm.h"
+#include "run/exec.h"
+#include "run/exec_parts.h"
+#include "run/shards.h"
+#include "run/spmd_local.h"
+#include "shard/resolve.h"
+
+#include <pthread.h>
+#include <string.h>
+
+/* Devices that do the same. */
+typedef struct family {
+    nb_graph *graph;
+    uint64_t hash;
+    nb_exec *exec; /* once it is compiled */
+} family;
+
+/* A result as a whole. */
+typedef struct result {
+    nb_dtype dtype;
+    nb_shape shape;
+    const nb_spec *spec; /* NULL: it lies on no device */
+} result;
+
+struct nb_spmd {
+    const nb_mesh *mesh;
+    int nx, ny, nfamilies, ncaptured;
+    nb_tensor **captured; /* kept */
+    result *result;
+    family *family; /* room for one a device */
+    int *family_of; /* by position; -1: the device is elsewhere */
+    pthread_mutex_t lock;
+    bool ran, compiled;
+};
+
+void nb_spmd_drop(nb_spmd *s)
+{
+    if (!s) return;
+    for (int k = 0; k < s->nfamilies; k++) {
+        nb_graph_free(s->family[k].graph);
+        nb_exec_drop(s->family[k].exec);
+    }
+    for (int i = 0; i < s->ncaptured; i++)
+        nb_drop(s->captured[i]);
+    nb_free(s->captured);
+    nb_free(s->result);
+    nb_free(s->family);
+    nb_free(s->family_of);
+    pthread_mutex_destroy(&s->lock);
+    nb_free(s);
+}
+
+static const nb_mesh *mesh_of(const nb_graph *g, nb_tensor *const *node)
+{
+    for (int k = 0; k < g->n; k++)
+        if (node[k]->sharding && !g->line[k].multi)
+            return ((const nb_spec *)node[k]->sharding)->mesh;
+    return nb_fail(NB_ERUNTIME, "no tensor of the program lies on a mesh");
+}
+
+static bool capture(nb_spmd *s, const nb_graph *g)
+{
+    for (int k = 0; k < g->n; k++)
+        s->ncaptured += g->line[k].kind == NB_LINE_CAPTURED;
+    s->captured = nb_alloc((size_t)(s->ncaptured + 1) * sizeof *s->captured);
+    if (!s->captured) return s->ncaptured = 0, false;
+    for (int k = 0, n = 0; k < g->n; k++)
+        if (g->line[k].kind == NB_LINE_CAPTURED)
+            s->captured[n++] = nb_keep(g->line[k].captured);
+    return nb_realize_now(s->ncaptured, s->captured);
+}
+
+static void describe(nb_spmd *s, const nb_graph *g, nb_tensor *const *node)
+{
+    for (int i = 0; i < g->ny; i++) {
+        const nb_tensor *y = node[g->result[i]];
+        s->result[i] = (result){.dtype = (nb_dtype)y->dtype,
+                                .shape = nb_tensor_shape(y),
+                                .spec = y->sharding};
+    }
+}
+
+static bool add_device(nb_spmd *s, const nb_graph *g, nb_tensor *const *node,
+                       int position)
+{
+    nb_graph *local = nb_spmd_local(g, node, s->mesh, position);
+    if (!local) return false;
+    uint64_t hash = nb_graph_hash(local);
+    int k = 0;
+    while (k < s->nfamilies && s->family[k].hash != hash)
+        k++;
+    s->family_of[position] = k;
+    if (k < s->nfamilies)
+        nb_graph_free(local);
+    else
+        s->family[s->nfamilies++] = (family){.graph = local, .hash = hash};
+    return true;
+}
+
+static bool make(nb_spmd *s, const nb_graph *g, nb_tensor **node)
+{
+    if (!nb_graph_nodes(g, node) || !(s->mesh = mesh_of(g, node))) return false;
+    size_t n = (size_t)s->mesh->ndevices;
+    s->family = nb_alloc_zero(n * sizeof *s->family);
+    s->family_of = nb_alloc(n * sizeof *s->family_of);
+    s->result = nb_alloc((size_t)(g->ny + 1) * sizeof *s->result);
+    if (!s->family || !s->family_of || !s->result || !capture(s, g))
+        return false;
+    describe(s, g, node);
+    for (int p = 0; p < s->mesh->ndevices; p++) {
+        s->family_of[p] = -1;
+        if (nb_device_is_here(s->mesh, p) && !add_device(s, g, node, p))
+            return false;
+    }
+    return true;
+}
+
+nb_spmd *nb_spmd_new(nb_graph *g)
+{
+    nb_spmd *s = nb_alloc_zero(sizeof *s);
+    nb_tensor **node = nb_alloc((size_t)(g->n + 1) * sizeof *node);
+    bool ok = s && node && nb_scope_open() == NB_OK;
+    if (s) pthread_mutex_init(&s->lock, NULL);
+    if (ok) {
+        s->nx = g->nx;
+        s->ny = g->ny;
+        ok = make(s, g, node);
+        nb_scope_close(0, NULL);
+    }
+    nb_free(node);
+    nb_graph_free(g);
+    if (ok) return s;
+    nb_spmd_drop(s);
+    return NULL;
+}
+
+static bool compile(nb_spmd *s)
+{
+    bool ok = true;
+    for (int k = 0; ok && k < s->nfamilies; k++) {
+        family *f = &s->family[k];
+        f->exec = nb_exec_new(f->graph);
+        f->graph = NULL;
+        ok = f->exec;
+    }
+    return ok;
+}
+
+bool nb_spmd_compile(nb_spmd *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool ok = s->compiled || compile(s);
+    s->compiled = ok;
+    pthread_mutex_unlock(&s->lock);
+    return ok;
+}
+
+/* Running */
+
+typedef struct run {
+    nb_spmd *s;
+    nb_tensor *const *x; /* inputs and captured; lanes shown if on no device */
+    nb_tensor **y;       /* by position and result, kept */
+} run;
+
+static bool run_family(family *f, nb_tensor *const *x, int nx, nb_tensor **y,
+                       int ny)
+{
+    if (f->exec) return nb_exec_run(f->exec, x, y);
+    return nb_graph_run(f->graph, nx, x, y) == NB_OK && nb_realize_now(ny, y);
+}
+
+static bool run_blocks(run *r, int position, nb_tensor **x, nb_tensor **y)
+{
+    nb_spmd *s = r->s;
+    int nx = s->nx + s->ncaptured;
+    for (int i = 0; i < nx; i++)
+        x[i] =
+            r->x[i]->sharding ? nb_shards_of(r->x[i])->at[position] : r->x[i];
+    family *f = &s->family[s->family_of[position]];
+    if (!run_family(f, x, nx, y, s->ny + 1)) return false;
+    for (int i = 0; i < s->ny; i++) {
+        nb_tensor *packed =
+            nb_tensor_is_packed(y[i]) ? y[i] : nb_tensor_packed(y[i]);
+        if (!packed) return false;
+        r->y[position * s->ny + i] = nb_keep(packed);
+    }
+    return true;
+}
+
+static bool run_device(void *ctx, int position)
+{
+    run *r = ctx;
+    const nb_spmd *s = r->s;
+    size_t n = (size_t)(s->nx + s->ncaptured + s->ny + 2);
+    nb_tensor **x = nb_alloc(n * sizeof *x);
+    bool ok = x && nb_scope_open() == NB_OK;
+    if (ok) {
+        ok = run_blocks(r, position, x, x + s->nx + s->ncaptured);
+        nb_scope_close(0, NULL);
+    }
+    nb_free(x);
+    return ok;
+}
+
+/* Result i as a tensor: its blocks, or if it lies on no device the value that
+ * each of them has. */
+static nb_tensor *collect(const run *r, int i)
+{
+    const nb_spmd *s = r->s;
+    const result *of = &s->result[i];
+    nb_tensor **at = nb_alloc((size_t)s->mesh->ndevices * sizeof *at);
+    nb_tensor *y = NULL, *first = NULL;
+    nb_buffer *b = NULL;
+    for (int p = 0; at && p < s->mesh->ndevices; p++) {
+        at[p] = r->y[p * s->ny + i];
+        if (!first) first = at[p];
+    }
+    if (at && of->spec && (b = nb_shards_new(s->mesh->ndevices, at)))
+        y = nb_leaf_new(of->dtype, &of->shape, b, b->data, NULL);
+    else if (at && !of->spec && first)
+        y = nb_leaf_new(of->dtype, &of->shape, first->buffer, first->data,
+                        NULL);
+    if (y) y->sharding = of->spec;
+    nb_buffer_drop(b);
+    nb_free(at);
+    return y;
+}
+
+static bool run_all(nb_spmd *s, nb_tensor *const *x, nb_tensor **y)
+{
+    size_t nx = (size_t)(s->nx + s->ncaptured);
+    int n = s->mesh->ndevices * s->ny;
+    nb_tensor **in = nb_alloc((nx + 1) * sizeof *in);
+    run r = {.s = s, .x = in};
+    r.y = nb_alloc_zero((size_t)(n + 1) * sizeof *r.y);
+    bool ok = in && r.y;
+    for (int i = 0; ok && i < (int)nx; i++) {
+        nb_tensor *from = i < s->nx ? x[i] : s->captured[i - s->nx];
+        in[i] = from->sharding ? from : nb_stored_leaf(from);
+        ok = in[i];
+    }
+    ok = ok && nb_devices_run(s->mesh, run_device, &r);
+    for (int i = 0; ok && i < s->ny; i++)
+        ok = (y[i] = collect(&r, i)) != NULL;
+    for (int k = 0; r.y && k < n; k++)
+        nb_drop(r.y[k]);
+    nb_free(r.y);
+    nb_free(in);
+    return ok;
+}
+
+bool nb_spmd_run(nb_spmd *s, nb_tensor *const *x, nb_tensor **y)
+{
+    bool again = s->ran;
+    s->ran = true;
+    if (again && !nb_spmd_compile(s)) return false;
+    return run_all(s, x, y);
+}

@@ -1,0 +1,23 @@
+/* spmd.h - one program over a mesh: a program for each device.
+ *
+ * What was recorded on whole tensors becomes, for a device, the same ops on its
+ * blocks, with moves between them where an op wants its operands to lie
+ * otherwise.  Devices whose programs are equal share one. */
+#ifndef NB_RUN_SPMD_H
+#define NB_RUN_SPMD_H
+
+#include "core/graph.h"
+#include "shard/mesh.h"
+
+typedef struct nb_spmd nb_spmd;
+
+/* Takes the graph, some of whose inputs or lines lie on a mesh. */
+nb_spmd *nb_spmd_new(nb_graph *g);
+void nb_spmd_drop(nb_spmd *s);
+
+/* Inputs are realised, results realised and lent.  It is compiled when it is
+ * to be, or runs for the second time. */
+bool nb_spmd_run(nb_spmd *s, nb_tensor *const *x, nb_tensor **y);
+bool nb_spmd_compile(nb_spmd *s);
+
+#endif

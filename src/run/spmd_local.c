@@ -1,0 +1,254 @@
+/* spmd_local.c - from a program on whole tensors to that of one device.
+ *
+ * A value of a line may be there in several layouts; it is moved to another at
+ * most once.  Inside, lanes are lanes, but for thin ones, which every device
+ * leaves out: nothing varies along them. */
+#include "run/spmd_local.h"
+
+#include "core/lanes.h"
+#include "nabla/view.h"
+#include "run/move.h"
+#include "shard/factors.h"
+#include "shard/place.h"
+#include "transform/region.h"
+
+#include <string.h>
+
+typedef struct version {
+    struct version *next;
+    const nb_spec *spec;
+    nb_tensor *x;
+} version;
+
+typedef struct maker {
+    const nb_graph *g;
+    nb_tensor *const *node;
+    const nb_mesh *mesh;
+    int position;
+    version **of;      /* by line; the first is as the line lies itself */
+    nb_tensor ***part; /* by line with several results: all of them */
+    nb_tensor *token;
+    nb_list in, out;
+} maker;
+
+static nb_box box_of(const maker *m, const nb_spec *s, const nb_tensor *global)
+{
+    int64_t size[NB_MAX_DIMS];
+    nb_box b;
+    nb_stored_sizes(global, size);
+    nb_spec_box(s, size, m->position, &b);
+    return b;
+}
+
+/* x, whose lanes are those of the global tensor that are not thin, with all
+ * stored dims visible; and back. */
+static nb_tensor *to_stored(nb_tensor *x, const nb_tensor *global)
+{
+    for (int l = global->nlanes - 1; l >= 0 && x; l--) {
+        nb_lane lane = nb_tensor_lane(global)[l];
+        int at = -1;
+        for (int k = 0; k < x->nlanes; k++)
+            if (nb_tensor_lane(x)[k].id == lane.id) at = k;
+        x = lane.thin || at < 0 ? nb_unsqueeze(x, 0)
+                                : nb_show(x, 0, nb_tensor_lane(x)[at]);
+    }
+    return x;
+}
+
+static nb_tensor *from_stored(nb_tensor *x, const nb_tensor *global)
+{
+    for (int l = 0; l < global->nlanes && x; l++) {
+        nb_lane lane = nb_tensor_lane(global)[l];
+        x = lane.thin ? nb_squeeze(x, 1, (int64_t[]){0})
+                      : nb_hide(x, 0, lane.id);
+    }
+    return x;
+}
+
+static bool add_version(maker *m, int line, const nb_spec *spec, nb_tensor *x)
+{
+    version *v = x ? nb_alloc(sizeof *v) : NULL, **at = &m->of[line];
+    if (!v) return false;
+    *v = (version){NULL, spec, x};
+    while (*at)
+        at = &(*at)->next;
+    *at = v;
+    return true;
+}
+
+/* The value of a line in the layout wanted. */
+static nb_tensor *value(maker *m, int line, const nb_spec *want)
+{
+    const nb_tensor *global = m->node[line];
+    int64_t size[NB_MAX_DIMS];
+    version *v = m->of[line];
+    for (; v; v = v->next)
+        if (nb_spec_same_layout(v->spec, want)) return v->x;
+    v = m->of[line];
+    nb_stored_sizes(global, size);
+    const nb_reshard_plan *p = nb_reshard_find(
+        v->spec, want, size, (int)nb_dtype_size((nb_dtype)global->dtype), NULL);
+    if (!p) return NULL;
+    nb_tensor *x = to_stored(v->x, global);
+    for (int k = 0; k < p->n && x; k++) {
+        nb_box to = box_of(m, p->step[k].into, global);
+        x = nb_move(x, p, k, &to, &m->token);
+    }
+    x = x ? from_stored(x, global) : NULL;
+    return add_version(m, line, want, x) ? x : NULL;
+}
+
+/* Calls */
+
+static nb_tensor *move_lane(maker *m, const nb_call *c, nb_tensor *const *in,
+                            const nb_box *to)
+{
+    int axis = (int)c->attr[0], id = (int)c->attr[1];
+    if (c->op == &nb_op_spread) return in[0];
+    if (c->op == &nb_op_hide) return nb_hide(in[0], axis, id);
+    int64_t n = to->size[c->out->nlanes + axis];
+    (void)m;
+    return nb_show(in[0], axis, (nb_lane){.id = id, .size = nb_extent_of(n)});
+}
+
+/* The attributes of the call on blocks: a shape among them is the block's. */
+static int local_attr(const nb_call *c, const nb_box *to, int64_t *attr)
+{
+    memcpy(attr, c->attr, (size_t)c->nattr * sizeof *attr);
+    if (!c->op->sized) return c->nattr;
+    nb_call local = *c;
+    local.attr = attr;
+    int64_t *list = nb_arg_words(&local, c->op->sized - 1);
+    for (int d = 0; d < c->out->rank; d++)
+        list[1 + d] = to->size[c->out->nlanes + d];
+    return c->nattr;
+}
+
+static bool call_many(maker *m, int line, const nb_call *c, nb_tensor **in)
+{
+    int n = c->op->nout;
+    m->part[line] = nb_alloc((size_t)n * sizeof(nb_tensor *));
+    nb_results r = {.room = n, .out = m->part[line]};
+    return m->part[line] &&
+           nb_record_many((nb_op *)c->op, c->nin, in, c->nattr, c->attr, &r);
+}
+
+static nb_tensor *call_one(maker *m, const nb_call *c, nb_tensor **in,
+                           const nb_spec *give)
+{
+    int64_t attr[NB_MAX_WORDS];
+    nb_box to = box_of(m, give, c->out);
+    if (c->op->dim_of) return move_lane(m, c, in, &to);
+    int n = local_attr(c, &to, attr);
+    return nb_record((nb_op *)c->op, c->nin, in, n, attr);
+}
+
+static bool call(maker *m, int line)
+{
+    const nb_line *l = &m->g->line[line];
+    nb_tensor *y = m->node[line], *few[8], **in = few;
+    nb_call c = nb_call_of(y);
+    if (c.op == &nb_op_part)
+        return add_version(m, line, y->sharding, m->part[l->in[0]][c.attr[0]]);
+    if (c.op->places)
+        return add_version(m, line, y->sharding,
+                           value(m, l->in[0], y->sharding));
+    const nb_decision *d = l->multi ? y->sharding : nb_decide(&c, 1, &y);
+    if (!d) return false;
+    if (c.nin > 8 && !(in = nb_alloc((size_t)c.nin * sizeof *in))) return false;
+    bool ok = true;
+    for (int i = 0; ok && i < c.nin; i++)
+        ok = (in[i] = value(m, l->in[i], d->need[i])) != NULL;
+    if (ok && l->multi)
+        ok = call_many(m, line, &c, in);
+    else if (ok)
+        ok = add_version(m, line, d->give[0], call_one(m, &c, in, d->give[0]));
+    if (in != few) nb_free(in);
+    return ok;
+}
+
+/* Lines of no device: whole on each. */
+static bool plain(maker *m, int line)
+{
+    const nb_spec *s = nb_spec_on(m->node[line], m->mesh);
+    nb_tensor *y = m->node[line];
+    const nb_line *l = &m->g->line[line];
+    if (!s) return false;
+    if (l->kind == NB_LINE_NUMBER)
+        return add_version(m, line, s, nb_line_number(l));
+    (void)y;
+    return false;
+}
+
+static bool input(maker *m, int line)
+{
+    const nb_spec *s = nb_spec_on(m->node[line], m->mesh);
+    const nb_tensor *global = m->node[line];
+    if (!s) return false;
+    nb_box b = box_of(m, s, global);
+    nb_shape shape = {.rank = s->rank};
+    for (int d = 0; d < s->rank && d < NB_MAX_RANK; d++)
+        shape.size[d] = nb_extent_of(b.size[d]);
+    nb_tensor *x = nb_stand_in((nb_dtype)global->dtype, &shape);
+    return nb_list_add(&m->in, x) &&
+           add_version(m, line, s, from_stored(x, global));
+}
+
+static bool make_lines(maker *m)
+{
+    const nb_graph *g = m->g;
+    bool ok = true;
+    for (int k = 0; ok && k < g->n; k++) {
+        const nb_line *l = &g->line[k];
+        if (l->kind == NB_LINE_INPUT || l->kind == NB_LINE_CAPTURED)
+            ok = input(m, k);
+        else if (l->kind == NB_LINE_NUMBER)
+            ok = plain(m, k);
+        else
+            ok = call(m, k);
+    }
+    return ok;
+}
+
+static nb_graph *finish(maker *m)
+{
+    nb_graph *out = NULL;
+    const nb_graph *g = m->g;
+    bool ok = true;
+    for (int i = 0; ok && i < g->ny; i++) {
+        int k = g->result[i];
+        ok = nb_list_add(&m->out, to_stored(m->of[k]->x, m->node[k]));
+    }
+    ok = ok && nb_list_add(&m->out, m->token) &&
+         nb_graph_of(m->in.n, m->in.at, m->out.n, m->out.at, &out) == NB_OK;
+    return ok ? out : NULL;
+}
+
+static void maker_free(maker *m)
+{
+    for (int k = 0; k < m->g->n; k++) {
+        for (version *v = m->of ? m->of[k] : NULL, *next; v; v = next) {
+            next = v->next;
+            nb_free(v);
+        }
+        if (m->part) nb_free(m->part[k]);
+    }
+    nb_free(m->of);
+    nb_free(m->part);
+    nb_list_free(&m->in);
+    nb_list_free(&m->out);
+}
+
+nb_graph *nb_spmd_local(const nb_graph *g, nb_tensor *const *node,
+                        const nb_mesh *mesh, int position)
+{
+    maker m = {.g = g, .node = node, .mesh = mesh, .position = position};
+    size_t n = (size_t)(g->n + 1);
+    nb_graph *out = NULL;
+    m.of = nb_alloc_zero(n * sizeof *m.of);
+    m.part = nb_alloc_zero(n * sizeof *m.part);
+    m.token = nb_token_new();
+    if (m.of && m.part && m.token && make_lines(&m)) out = finish(&m);
+    maker_free(&m);
+    return out;
+}

@@ -1,0 +1,12 @@
+/* partial.h - reductions that are pending when an op is called. */
+#ifndef NB_SHARD_PARTIAL_H
+#define NB_SHARD_PARTIAL_H
+
+#include "shard/work.h"
+
+/* With the factors settled: what is pending of each operand when the op runs
+ * (the rest is reduced before), and of the results. */
+bool nb_work_partials(const nb_work *w, nb_cut *operand, nb_cut *result,
+                      nb_reduce *kind);
+
+#endif

@@ -1,0 +1,107 @@
+/* place.c - how results lie, said at the call; and reshard, which says it
+ * itself. */
+#include "shard/place.h"
+
+#include "core/lanes.h"
+#include "shard/resolve.h"
+
+#include <string.h>
+
+static bool same_view(const nb_call *c, const nb_layout *in, nb_layout *out)
+{
+    (void)c;
+    memcpy(out->stride, in->stride, sizeof out->stride);
+    return true;
+}
+
+/* Wherever a value lies, it is the same value: so are its derivatives. */
+static nb_tensor *same_transpose(const nb_call *c, int i, nb_tensor *ct)
+{
+    (void)c, (void)i;
+    return ct;
+}
+
+nb_op nb_op_reshard = {
+    .name = "reshard",
+    .doc = "The same value, laid out over devices another way.",
+    .params = "x, spec:int",
+    .sig = "... -> ...",
+    .kind = NB_LINEAR,
+    .places = true,
+    .view = same_view,
+    .transpose = same_transpose,
+};
+
+static bool has_axis(const nb_spec *s, nb_axis a)
+{
+    bool found = nb_cut_has(&s->partial, a) || nb_cut_has(&s->replicated, a);
+    for (int d = 0; d < s->rank; d++)
+        found = found || nb_cut_has(&s->dim[d].axes, a);
+    return found;
+}
+
+/* Lanes keep the axes that the spec does not use itself. */
+static const nb_spec *with_lanes(const nb_tensor *x, const nb_spec *visible)
+{
+    const nb_spec *was = x->sharding;
+    nb_spec s;
+    if (!x->nlanes) return visible;
+    memset(&s, 0, sizeof s);
+    s.mesh = visible->mesh;
+    s.rank = x->nlanes + x->rank;
+    s.replicated = visible->replicated;
+    s.partial = visible->partial;
+    s.kind = visible->kind;
+    for (int d = 0; d < x->rank; d++)
+        s.dim[x->nlanes + d] = visible->dim[d];
+    for (int l = 0; l < x->nlanes; l++) {
+        const nb_cut *a = was ? &was->dim[l].axes : NULL;
+        for (int i = 0; a && was->mesh == s.mesh && i < a->n; i++)
+            if (!has_axis(visible, a->at[i]))
+                nb_cut_add(&s.dim[l].axes, a->at[i]);
+    }
+    return nb_spec_intern(&s);
+}
+
+static const nb_spec *target(const nb_call *c)
+{
+    const nb_spec *s = (const nb_spec *)(intptr_t)c->attr[0];
+    return with_lanes(c->in[0], s);
+}
+
+static bool place_results(const nb_call *c, int n, nb_tensor *const *y)
+{
+    nb_call call = *c;
+    if (c->op->places) {
+        y[0]->sharding = target(c);
+        return y[0]->sharding;
+    }
+    call.out = n ? y[0] : NULL;
+    const nb_decision *d = nb_decide(&call, n, y);
+    for (int k = 0; d && k < n; k++)
+        y[k]->sharding = d->give[k];
+    if (d && n && y[0]->op == &nb_op_part) nb_tensor_in(y[0])[0]->sharding = d;
+    return d;
+}
+
+static const void *part_sharding(const nb_tensor *all, int k)
+{
+    return ((const nb_decision *)all->sharding)->give[k];
+}
+
+bool (*const nb_sharder)(const nb_call *c, int n,
+                         nb_tensor *const *y) = place_results;
+const void *(*const nb_part_sharding)(const nb_tensor *all,
+                                      int k) = part_sharding;
+
+nb_tensor *nb_place(nb_tensor *x, const nb_spec *visible)
+{
+    if (!x || !visible) return NULL;
+    if (visible->rank != x->rank)
+        return nb_fail(NB_EVALUE,
+                       "reshard: the sharding has %d dims, the tensor %d",
+                       visible->rank, x->rank);
+    if (x->sharding && !x->nlanes && x->sharding == visible) return x;
+    return nb_apply(&nb_op_reshard, 1, &x, 1,
+                    &(nb_value)NB_V_INT((intptr_t)visible), NB_CALLER);
+}

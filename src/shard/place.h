@@ -1,0 +1,14 @@
+/* place.h - putting a tensor on a mesh. */
+#ifndef NB_SHARD_PLACE_H
+#define NB_SHARD_PLACE_H
+
+#include "core/apply.h"
+#include "shard/spec.h"
+
+extern nb_op nb_op_reshard;
+
+/* x as the spec says of its visible dims; its lanes stay as they are, but for
+ * axes that the spec uses. */
+nb_tensor *nb_place(nb_tensor *x, const nb_spec *visible);
+
+#endif

@@ -1,0 +1,29 @@
+/* resolve.h - which layouts a call wants its operands in, and which it gives.
+ *
+ * COLLECT the axes of the operands' dims into the factors of the call, RESOLVE
+ * each factor and the conflicts between them, UPDATE operands and results.  A
+ * decision follows from the call and the layouts of its operands alone. */
+#ifndef NB_SHARD_RESOLVE_H
+#define NB_SHARD_RESOLVE_H
+
+#include "core/tensor.h"
+#include "shard/spec.h"
+
+enum { NB_MAX_REASON = 160 };
+
+typedef struct nb_decision {
+    const nb_mesh *mesh;
+    int nin, nout;
+    const nb_spec **need; /* of each operand */
+    const nb_spec **give; /* of each result */
+    const char *reason;   /* what was decided between axes, or "" */
+} nb_decision;
+
+/* The decision for a call with these results; remembered for the process.
+ * NULL with an error; also, without one, if no operand lies on a mesh. */
+const nb_decision *nb_decide(const nb_call *c, int nout, nb_tensor *const *out);
+
+/* The layout of x: its own, or that of a value that every device has. */
+const nb_spec *nb_spec_on(const nb_tensor *x, const nb_mesh *m);
+
+#endif
