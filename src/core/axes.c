@@ -125,6 +125,9 @@ bool nb_axes_align(nb_axes *a, const nb_op *op, const nb_sig *sig, int nin,
     if (nin != sig->nin && !(nin == 0 && scalar))
         return nb_fail(NB_EVALUE, "%s: takes %d operands, not %d (%s)",
                        op->name, sig->nin, nin, sig->text);
+    if (sig->nbatches > 1)
+        return nb_fail(NB_EVALUE, "%s: ops have one batch, \"...\" (%s)",
+                       op->name, sig->text);
     if (!unite_lanes(a, nin, in)) return false;
     for (int i = 0; i < nin; i++) {
         if (!check_rank(op, sig, i, in[i])) return false;
@@ -153,6 +156,21 @@ bool nb_axes_align(nb_axes *a, const nb_op *op, const nb_sig *sig, int nin,
     return true;
 }
 
+/* The product of a dim's factors; -1 if one is not known. */
+static nb_extent dim_extent(const nb_axes *a, const nb_sig *sig,
+                            const nb_dim *dim)
+{
+    nb_extent e = nb_extent_of(1);
+    for (int k = 0; k < dim->n; k++) {
+        int f = dim->factor[k];
+        nb_extent size = a->size[a->nlanes + a->ndots + f];
+        if (nb_extent_is(size, -1) || sig->factor[f].kind == NB_PERMUTE ||
+            !nb_extent_mul(&e, e, size))
+            return nb_extent_of(-1);
+    }
+    return e;
+}
+
 bool nb_axes_result(const nb_axes *a, const nb_sig *sig, int k, nb_shape *out)
 {
     const nb_term *t = &sig->term[sig->nin + k];
@@ -165,12 +183,7 @@ bool nb_axes_result(const nb_axes *a, const nb_sig *sig, int k, nb_shape *out)
                        out->rank, NB_MAX_RANK, sig->text);
     for (int p = 0; p < dots; p++)
         out->size[p] = a->size[a->nlanes + p];
-    for (int d = 0; d < t->n; d++) {
-        const nb_dim *dim = &t->dim[d];
-        nb_extent e = nb_extent_of(dim->n == 0 ? 1 : -1);
-        if (dim->n == 1 && sig->factor[dim->factor[0]].kind != NB_PERMUTE)
-            e = a->size[a->nlanes + a->ndots + dim->factor[0]];
-        out->size[dots + d] = e;
-    }
+    for (int d = 0; d < t->n; d++)
+        out->size[dots + d] = dim_extent(a, sig, &t->dim[d]);
     return true;
 }
