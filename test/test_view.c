@@ -194,11 +194,14 @@ static void test_reshape_says_which_axes_stay(void **s)
         int64_t from[4], to[4];
         const char *sig;
     } is[] = {
-        {{2, 4, 32}, {8, 32}, " a b c -> (a b) c"},
-        {{8, 32}, {2, 4, 32}, " (a b) c -> a b c"},
-        {{5, 6, 4}, {5, 4, 6}, " a 1 1 -> a 1 1"},
-        {{1, 6}, {6, 1, 1}, " 1 a -> a 1 1"},
-        {{4, 6}, {2, 12}, " (a b) c -> a (b c)"},
+        {{2, 4, 32}, {8, 32}, "i j k -> (i j) k"},
+        {{8, 32}, {2, 4, 32}, "(i j) k -> i j k"},
+        {{5, 6, 4},
+         {5, 4, 6},
+         "i (j a) b -> i (j c) d; "
+         "replicate{a b c d}, j=2, c=2, d=6"},
+        {{1, 6}, {6, 1, 1}, "1 i -> i 1 1"},
+        {{4, 6}, {2, 12}, "(i j) k -> i (j k)"},
     };
     for (size_t k = 0; k < sizeof is / sizeof is[0]; k++) {
         int n = 0, m = 0;

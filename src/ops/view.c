@@ -3,6 +3,7 @@
  * These three are the primitives; shape.c has what is made of them. */
 #include "ops/view.h"
 
+#include "core/reshape_rule.h"
 #include "ops/copy.h"
 
 #include <string.h>
@@ -248,115 +249,13 @@ static bool reshape_check(nb_call *c)
                    nb_sizes_text(n, shape));
 }
 
-/* The signature.  Both shapes are cut into runs of dims of equal product, and
- * each run into the coarsest factors that make up its dims on both sides:
- * (2, 4, 32) -> (8, 32) is "a b c -> (a b) c".  Where the two sides of a run
- * share no more factors, as in (6, 4) -> (4, 6), its dims are whole. */
-typedef struct side {
-    const int64_t *size;
-    int rank, from, to; /* the run is dims from .. to - 1 */
-    nb_text text;
-} side;
-
-enum { LETTERS = 26 };
-
-static int64_t common(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t r = a % b;
-        a = b;
-        b = r;
-    }
-    return a;
-}
-
-/* The next run; neither shape has a zero. */
-static void next_run(side *a, side *b)
-{
-    int64_t p = 1, q = 1;
-    a->from = a->to;
-    b->from = b->to;
-    if (a->to < a->rank) p = a->size[a->to++];
-    if (b->to < b->rank) q = b->size[b->to++];
-    while (p != q)
-        if (p < q)
-            p *= a->size[a->to++];
-        else
-            q *= b->size[b->to++];
-}
-
-/* One side of a run, walked: the dim, what is left of it, its factors. */
-typedef struct cut {
-    int d, n;
-    int64_t rest;
-    char name[NB_MAX_GROUP];
-} cut;
-
-static void write_dim(side *s, cut *k)
-{
-    if (k->n == 0) nb_text_add(&s->text, " 1");
-    for (int i = 0; i < k->n; i++)
-        nb_text_add(&s->text, i == 0 && k->n > 1 ? " (%c" : " %c", k->name[i]);
-    if (k->n > 1) nb_text_add(&s->text, ")");
-    k->n = 0;
-    k->d++;
-}
-
-static bool cut_run(side s[2], int *letter)
-{
-    cut k[2] = {{.d = s[0].from, .rest = 1}, {.d = s[1].from, .rest = 1}};
-    while (k[0].d < s[0].to || k[1].d < s[1].to) {
-        for (int i = 0; i < 2; i++)
-            if (k[i].rest == 1 && k[i].d < s[i].to)
-                k[i].rest = s[i].size[k[i].d];
-        int64_t g = common(k[0].rest, k[1].rest);
-        bool stuck = g == 1 && k[0].rest != 1 && k[1].rest != 1;
-        if (stuck || *letter == LETTERS) return false;
-        for (int i = 0; i < 2; i++) {
-            if (g > 1 && k[i].n == NB_MAX_GROUP) return false;
-            if (g > 1) k[i].name[k[i].n++] = (char)('a' + *letter);
-            k[i].rest /= g;
-            if (k[i].rest == 1 && k[i].d < s[i].to) write_dim(&s[i], &k[i]);
-        }
-        *letter += g > 1;
-    }
-    return true;
-}
-
-static void whole_run(side *s)
-{
-    for (int d = s->from; d < s->to; d++)
-        nb_text_add(&s->text, " 1");
-}
-
 static bool reshape_sign(const nb_call *c, nb_text *t)
 {
     int64_t size[NB_MAX_RANK];
-    int n, letter = 0;
+    int n;
     const int64_t *shape = nb_arg_list(c, 0, &n);
     nb_sizes(c->in[0], size);
-    side s[2] = {{.size = size, .rank = RANK(0)}, {.size = shape, .rank = n}};
-    bool empty = nb_elements(c->in[0]) == 0;
-    while (s[0].to < s[0].rank || s[1].to < s[1].rank) {
-        int written[2] = {s[0].text.n, s[1].text.n}, named = letter;
-        if (empty)
-            s[0].to = s[0].rank, s[1].to = n;
-        else
-            next_run(&s[0], &s[1]);
-        if (!empty && cut_run(s, &letter)) continue;
-        letter = named;
-        for (int i = 0; i < 2; i++) {
-            s[i].text.n = written[i];
-            whole_run(&s[i]);
-        }
-    }
-    bool ok = !s[0].text.failed && !s[1].text.failed;
-    if (ok)
-        nb_text_add(t, "%s ->%s", s[0].text.n ? nb_text_get(&s[0].text) : "",
-                    s[1].text.n ? nb_text_get(&s[1].text) : "");
-    nb_text_free(&s[0].text);
-    nb_text_free(&s[1].text);
-    return ok;
+    return nb_reshape_rule(t, RANK(0), size, n, shape);
 }
 
 /* Whether the elements can stay where they are: a run of input dims that one
