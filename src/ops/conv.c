@@ -81,7 +81,7 @@ static bool conv_sign(const nb_call *c, nb_text *t)
         nb_text_add(&places, " s%d", d);
     nb_text_add(t, "n%s %s,", nb_text_get(&places), in);
     for (int d = 0; d < r; d++)
-        nb_text_add(t, " k%d", d);
+        nb_text_add(t, " 1");
     nb_text_add(t, " i %s -> n%s %s; permute{%s }", out, nb_text_get(&places),
                 out, nb_text_get(&places));
     if (groups > 1) nb_text_add(t, ", g=%lld", (long long)groups);

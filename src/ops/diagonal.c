@@ -20,7 +20,7 @@ static bool diagonal_sign(const nb_call *c, nb_text *t)
     nb_text_add(t, " ->");
     for (int d = 0; d < RANK(0); d++)
         if (d != rows && d != columns) nb_text_add(t, " %c", 'a' + d);
-    return nb_text_add(t, " ?");
+    return nb_text_add(t, " 1");
 }
 
 /* Beyond the corners all diagonals are alike: empty. */

@@ -97,7 +97,8 @@ static bool index_sign(const nb_call *c, nb_text *t)
     return sign_mask(t, &p);
 }
 
-/* Points are needed whole: each may write anywhere. */
+/* Points are needed whole: each may write anywhere, and the last one stays.
+ * Those that add up may be added in parts. */
 bool nb_place_sign(const nb_call *c, nb_text *t)
 {
     nb_pick p = nb_pick_of(c);
@@ -108,8 +109,8 @@ bool nb_place_sign(const nb_call *c, nb_text *t)
     nb_text_add(t, " ->");
     sign_table(t, RANK(0));
     sign_mask(t, &p);
-    if (p.index[0]->rank == 0) return true;
-    nb_text_add(t, "; replicate{");
+    if (p.index[0]->rank == 0 || c->op == &nb_op_index_add) return true;
+    nb_text_add(t, ", replicate{");
     nb_sign_points(t, p.index[0]);
     return nb_text_add(t, "}");
 }

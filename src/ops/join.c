@@ -34,11 +34,11 @@ static bool concatenate_sign(const nb_call *c, nb_text *t)
         for (int d = 0; d < RANK(i); d++)
             nb_text_add(t, flat ? " 1" : " %c", 'a' + d);
     }
-    nb_text_add(t, flat ? " -> ?" : " ->");
-    for (int d = 0; !flat && d < RANK(0); d++)
+    if (flat) return nb_text_add(t, " -> 1");
+    nb_text_add(t, " ->");
+    for (int d = 0; d < RANK(0); d++)
         nb_text_add(t, " %c", 'a' + d);
-    if (!flat) nb_text_add(t, "; permute{%c}", 'a' + (int)axis);
-    return true;
+    return nb_text_add(t, "; permute{%c}", 'a' + (int)axis);
 }
 
 /* How many places input i takes along the joined axis. */

@@ -101,7 +101,8 @@ static bool qr_check(nb_call *c)
 static bool qr_sign(const nb_call *c, nb_text *t)
 {
     int64_t inner_size = is_complete(c) ? SIZE(0, -2) : nb_least(c);
-    return nb_text_add(t, "... m n -> ... m k, ... k n; replicate{m n}, k=%lld",
+    return nb_text_add(t,
+                       "... m n -> ... m k, ... k n; replicate{m n k}, k=%lld",
                        (long long)inner_size);
 }
 
@@ -177,7 +178,7 @@ nb_status nb_qr(nb_tensor *x, const char *mode, nb_tensor **out)
 
 static bool eigh_sign(const nb_call *c, nb_text *t)
 {
-    return nb_text_add(t, "... m n -> ... m, ... m k; replicate{m n}, k=%lld",
+    return nb_text_add(t, "... m n -> ... m, ... m k; replicate{m n k}, k=%lld",
                        (long long)SIZE(0, -1));
 }
 

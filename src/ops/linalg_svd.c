@@ -16,8 +16,8 @@ static bool svd_sign(const nb_call *c, nb_text *t)
     bool full = nb_arg_int(c, 0);
     long long k = nb_least(c);
     return nb_text_add(t,
-                       "... m n -> ... m p, ... k, ... q n; replicate{m n}, "
-                       "p=%lld, k=%lld, q=%lld",
+                       "... m n -> ... m p, ... k, ... q n; "
+                       "replicate{m n p k q}, p=%lld, k=%lld, q=%lld",
                        full ? (long long)SIZE(0, -2) : k, k,
                        full ? (long long)SIZE(0, -1) : k);
 }
@@ -104,7 +104,7 @@ nb_status nb_svd(nb_tensor *x, bool full_matrices, nb_tensor **out)
 
 static bool svdvals_sign(const nb_call *c, nb_text *t)
 {
-    return nb_text_add(t, "... m n -> ... k; replicate{m n}, k=%lld",
+    return nb_text_add(t, "... m n -> ... k; replicate{m n k}, k=%lld",
                        (long long)nb_least(c));
 }
 

@@ -62,6 +62,16 @@ static void write_axes(nb_text *t, char name, int r)
         nb_text_add(t, " %c%d", name, d);
 }
 
+/* Windows reach into their neighbours, and each is whole. */
+static bool write_kinds(nb_text *t, int r)
+{
+    nb_text_add(t, "; permute{");
+    write_axes(t, 's', r);
+    nb_text_add(t, " }, replicate{");
+    write_axes(t, 'k', r);
+    return nb_text_add(t, " }");
+}
+
 static bool windows_sign(const nb_call *c, nb_text *t)
 {
     int r = spatial(c);
@@ -69,11 +79,12 @@ static bool windows_sign(const nb_call *c, nb_text *t)
     write_axes(t, 's', r);
     nb_text_add(t, " c -> ...");
     write_axes(t, 's', r);
+    write_axes(t, 'k', r);
+    nb_text_add(t, " c");
+    write_kinds(t, r);
     for (int d = 0; d < r; d++)
-        nb_text_add(t, " ?");
-    nb_text_add(t, " c; permute{");
-    write_axes(t, 's', r);
-    return nb_text_add(t, " }");
+        nb_text_add(t, ", k%d=%lld", d, (long long)attr(c, 0, d));
+    return true;
 }
 
 static bool windows_infer(const nb_call *c, int k, nb_shape *out,
@@ -164,9 +175,8 @@ static bool fold_sign(const nb_call *c, nb_text *t)
     write_axes(t, 'k', r);
     nb_text_add(t, " c -> ...");
     write_axes(t, 's', r);
-    nb_text_add(t, " c; permute{");
-    write_axes(t, 's', r);
-    return nb_text_add(t, " }");
+    nb_text_add(t, " c");
+    return write_kinds(t, r);
 }
 
 static bool fold_infer(const nb_call *c, int k, nb_shape *out, nb_dtype *dtype)

@@ -86,7 +86,7 @@ static bool bits_sign(const nb_call *c, nb_text *t)
     nb_text_add(t, "k ->");
     for (int d = 0; d < n; d++)
         nb_text_add(t, " ?");
-    return nb_text_add(t, "; replicate{k}; k=2");
+    return nb_text_add(t, "; replicate{k}, k=2");
 }
 
 static bool bits_infer(const nb_call *c, int k, nb_shape *out, nb_dtype *dtype)
@@ -327,7 +327,7 @@ nb_op nb_op_random_fold_in = {
                "[[[2554297194, 748898766]], [[87061520, 2122369212]]]",
     .params = "key, data",
     .check = fold_check,
-    .sig = "... k, ... -> ... k; replicate{k}; k=2",
+    .sig = "... k, ... -> ... k; replicate{k}, k=2",
     .infer = fold_infer,
     .kind = NB_CONSTANT,
     .out = NB_OUT_ATTR,

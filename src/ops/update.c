@@ -36,32 +36,36 @@ static bool update_check(nb_call *c)
     return true;
 }
 
-static bool update_sign(const nb_call *c, nb_text *t)
+static bool is_whole(const nb_call *c, int d)
 {
     int n;
-    const int64_t *start = nb_arg_list(c, 0, &n);
-    const int64_t *step = nb_arg_list(c, 1, &n);
-    bool any = false;
-    for (int term = 0; term < 3; term++) {
-        for (int d = 0; d < n; d++)
-            nb_text_add(t, " %c", 'a' + d);
-        nb_text_add(t, "%s", term == 0 ? "," : term == 1 ? " ->" : "");
-    }
-    for (int d = 0; d < n; d++) {
-        if (start[d] == 0 && step[d] == 1 && SIZE(1, d) == SIZE(0, d)) continue;
-        nb_text_add(t, any ? " %c" : "; permute{%c", 'a' + d);
-        any = true;
-    }
-    if (any) nb_text_add(t, "}");
-    return true;
+    return nb_arg_list(c, 0, &n)[d] == 0 && nb_arg_list(c, 1, &n)[d] == 1 &&
+           SIZE(1, d) == SIZE(0, d);
 }
 
-static bool update_infer(const nb_call *c, int k, nb_shape *out,
-                         nb_dtype *dtype)
+/* "a b, A b -> a b; mask{a}, replicate{A}": who has a part of x writes what
+ * falls into it. */
+static bool update_sign(const nb_call *c, nb_text *t)
 {
-    (void)k, (void)dtype;
-    for (int d = 0; d < RANK(0); d++)
-        out->size[d] = nb_tensor_size(c->in[0])[d];
+    static const char *const open[] = {"; mask{", ", replicate{"};
+    int n;
+    nb_arg_list(c, 0, &n);
+    for (int term = 0; term < 3; term++) {
+        for (int d = 0; d < n; d++)
+            nb_text_add(t, " %c",
+                        (term == 1 && !is_whole(c, d) ? 'A' : 'a') + d);
+        nb_text_add(t, "%s", term == 0 ? "," : term == 1 ? " ->" : "");
+    }
+    for (int side = 0; side < 2; side++) {
+        bool any = false;
+        for (int d = 0; d < n; d++) {
+            if (is_whole(c, d)) continue;
+            nb_text_add(t, "%s %c", any ? "" : open[side],
+                        (side ? 'A' : 'a') + d);
+            any = true;
+        }
+        if (any) nb_text_add(t, " }");
+    }
     return true;
 }
 
@@ -121,7 +125,6 @@ nb_op nb_op_update = {
     .params = "x, u, start:ints, step:ints",
     .check = update_check,
     .sign = update_sign,
-    .infer = update_infer,
     .kind = NB_LINEAR,
     .in = NB_IN_COMMON,
     .kernel = update_kernel,
