@@ -14,7 +14,9 @@
  *
  *     sharding<@pod, [{"dp"}, {}, {"x","y"}], partial={"t"}:max>
  *
- * x:(2)4 is a part of axis x, seen as [2, 4, rest]: the 4 in the middle. */
+ * x:(2)4 is a part of axis x, seen as [2, 4, rest]: the 4 in the middle.
+ *
+ * A position is the number of a device in its mesh, row-major. */
 #ifndef NABLA_SHARD_H
 #define NABLA_SHARD_H
 
@@ -40,11 +42,97 @@ NB_API int nb_mesh_axis_find(const nb_mesh *m, const char *axis); /* or -1 */
 NB_API int nb_mesh_devices(const nb_mesh *m);
 NB_API int nb_mesh_device(const nb_mesh *m, int position);
 NB_API int nb_mesh_position(const nb_mesh *m, int device); /* or -1 */
-NB_API int nb_mesh_coordinate(const nb_mesh *m, int position, int axis);
+NB_API int nb_mesh_coordinate(const nb_mesh *m, int position,
+                              int axis); /* or -1 */
 
 /* What a message and a byte cost along an axis, in seconds. */
 NB_API nb_status nb_mesh_set_cost(const nb_mesh *m, int axis, double message,
                                   double byte);
+
+/* Its text, "@pod = <["dp"=2, "tp"=4]>", with ", device_ids=[...]" before the
+ * end where they are not 0, 1, 2, ...; yours, nb_text_release.  And the mesh of
+ * such a text. */
+NB_API char *nb_mesh_text(const nb_mesh *m);
+NB_API const nb_mesh *nb_mesh_parse(const char *text);
+
+/* Axis number `axis` of a mesh seen as [pre, size, rest], of which the middle;
+ * all of it: pre is 1 and size its own. */
+typedef struct nb_axis {
+    uint8_t axis;
+    uint16_t pre, size;
+} nb_axis;
+
+/* "x" or "x:(2)4", read and written; writing is like snprintf. */
+NB_API nb_status nb_axis_parse(const nb_mesh *m, const char *text, nb_axis *a);
+NB_API int nb_axis_text(const nb_mesh *m, nb_axis a, char *text, size_t room);
+
+/* What a spec says, as plain data: axes are texts as above. */
+typedef struct nb_dim_parts {
+    int naxes;
+    const char *const *axis;
+    bool open;
+    int priority; /* 0 to 255 */
+} nb_dim_parts;
+
+typedef struct nb_spec_parts {
+    int rank;
+    const nb_dim_parts *dim;
+    int nreplicated, npartial;
+    const char *const *replicated, *const *partial;
+    const char *kind; /* "sum", "max", "min", "prod", "and", "or"; NULL: sum */
+} nb_spec_parts;
+
+/* A spec in its one form: axes of size one are dropped, parts of an axis that
+ * are neighbours are merged, sets are in the order of the mesh, the kind of an
+ * empty partial is sum.  NB_EVALUE if an axis is unknown or used twice, in part
+ * or whole, or if a dim that is closed and empty has a priority. */
+NB_API const nb_spec *nb_spec_new(const nb_mesh *m, const nb_spec_parts *parts);
+
+/* The spec of a text, in either form; the error says where it is wrong. */
+NB_API const nb_spec *nb_spec_parse(const nb_mesh *m, const char *text);
+
+/* The long form, which is read back as the same spec; and the type of a tensor
+ * of these sizes that lies so, "f32[32@dp, 256@(x,y)]{P:tp}".  Yours,
+ * nb_text_release. */
+NB_API char *nb_spec_text(const nb_spec *s);
+NB_API char *nb_spec_type_text(const nb_spec *s, nb_dtype dtype,
+                               const int64_t *sizes);
+
+/* The lists of axes of a spec: those of a dim, by its number, and these. */
+enum { NB_SPEC_PARTIAL = -1, NB_SPEC_REPLICATED = -2 };
+
+NB_API const nb_mesh *nb_spec_mesh(const nb_spec *s);
+NB_API int nb_spec_rank(const nb_spec *s);
+NB_API int nb_spec_axes(const nb_spec *s, int list); /* how many */
+NB_API nb_axis nb_spec_axis(const nb_spec *s, int list, int k);
+NB_API int64_t nb_spec_shards(const nb_spec *s,
+                              int list); /* product of sizes */
+NB_API bool nb_spec_is_open(const nb_spec *s, int dim);
+NB_API int nb_spec_priority(const nb_spec *s, int dim);
+NB_API const char *nb_spec_kind(const nb_spec *s);
+
+/* Whether every device has all of the tensor, nothing pending. */
+NB_API bool nb_spec_is_whole(const nb_spec *s);
+
+/* Whether data lies the same under both: dims and what is pending.  What is
+ * open, priorities and replicated say nothing about that. */
+NB_API bool nb_spec_same_layout(const nb_spec *a, const nb_spec *b);
+
+/* The spec for a tensor of these sizes: NB_EVALUE if the rank is another; a dim
+ * of size 0 or 1 cannot be split, so axes there are dropped. */
+NB_API const nb_spec *nb_spec_fit(const nb_spec *s, int rank,
+                                  const int64_t *sizes);
+
+/* What the device at a position has of a tensor of these sizes: block i of n of
+ * d elements is [floor(i d / n), floor((i + 1) d / n)).  starts may be NULL. */
+NB_API nb_status nb_spec_local_sizes(const nb_spec *s, const int64_t *sizes,
+                                     int position, int64_t *starts,
+                                     int64_t *local);
+
+/* The other way: the sizes of the tensor from those of its blocks, by position,
+ * rank of them each; NB_EVALUE if no tensor has such blocks. */
+NB_API nb_status nb_spec_global_sizes(const nb_spec *s, const int64_t *locals,
+                                      int64_t *sizes);
 
 #ifdef __cplusplus
 }

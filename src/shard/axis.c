@@ -1,6 +1,8 @@
 /* axis.c - mesh axes, parts of them, and lists of those. */
 #include "shard/spec.h"
 
+#include <stdio.h>
+
 nb_axis nb_axis_full(const nb_mesh *m, int axis)
 {
     return (nb_axis){(uint8_t)axis, 1, (uint16_t)m->size[axis]};
@@ -25,6 +27,44 @@ bool nb_axis_fits(nb_axis a, nb_axis b)
     if (a.axis != b.axis) return true;
     if (a.pre > b.pre) return nb_axis_fits(b, a);
     return b.pre % ((int64_t)a.pre * a.size) == 0;
+}
+
+/* Whether a, on m, may be used beside b. */
+static bool use_beside(const nb_mesh *m, nb_uses *u, nb_axis a, nb_axis b)
+{
+    const char *name = m->axis[a.axis];
+    if (a.axis != b.axis) return true;
+    if (nb_axis_overlap(a, b) || m->size[a.axis] == 1) {
+        snprintf(u->why, sizeof u->why, "axis '%s' is used twice", name);
+        return false;
+    }
+    if (nb_axis_fits(a, b)) return true;
+    snprintf(u->why, sizeof u->why,
+             "%s:(%d)%d and %s:(%d)%d are not parts of one cut of axis '%s'",
+             name, a.pre, a.size, name, b.pre, b.size, name);
+    return false;
+}
+
+/* A part of size one says nothing; an axis of size one may still be used but
+ * once, so that what is right does not hang on its size. */
+bool nb_axis_use(const nb_mesh *m, nb_uses *u, nb_axis a)
+{
+    if (a.axis >= m->naxes) {
+        snprintf(u->why, sizeof u->why, "mesh @%s has no axis %d", m->name,
+                 a.axis);
+        return false;
+    }
+    int size = m->size[a.axis];
+    if (a.pre < 1 || a.size < 1 || size % ((int64_t)a.pre * a.size) != 0) {
+        snprintf(u->why, sizeof u->why,
+                 "%s:(%d)%d is no part of axis '%s' of size %d",
+                 m->axis[a.axis], a.pre, a.size, m->axis[a.axis], size);
+        return false;
+    }
+    for (int i = 0; i < u->n; i++)
+        if (!use_beside(m, u, a, u->at[i])) return false;
+    if (a.size > 1 || size == 1) u->at[u->n++] = a;
+    return true;
 }
 
 int nb_axis_coordinate(const nb_mesh *m, nb_axis a, int position)

@@ -7,9 +7,10 @@
 
 #include <ctype.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { MOST_DEVICES = 1 << 16 };
+enum { MOST_DEVICES = UINT16_MAX }; /* so that nb_axis can say any size */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const nb_mesh *first;
@@ -51,16 +52,27 @@ static bool check_axes(const char *name, int naxes, const char *const *axis,
     return true;
 }
 
+static int by_number(const void *a, const void *b)
+{
+    int x = *(const int *)a, y = *(const int *)b;
+    return (x > y) - (x < y);
+}
+
 static bool check_devices(const char *name, int n, const int *device)
 {
-    for (int i = 0; i < n; i++) {
-        if (device[i] < 0)
-            return nb_fail(NB_EVALUE, "mesh @%s: device %d", name, device[i]);
-        for (int j = 0; j < i; j++)
-            if (device[j] == device[i])
-                return nb_fail(NB_EVALUE, "mesh @%s: has device %d twice", name,
-                               device[i]);
-    }
+    int *sorted = nb_alloc((size_t)n * sizeof *sorted), i = 1;
+    if (!sorted) return false;
+    memcpy(sorted, device, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_number);
+    int least = sorted[0];
+    while (i < n && sorted[i] != sorted[i - 1])
+        i++;
+    int twice = i < n ? sorted[i] : -1;
+    nb_free(sorted);
+    if (least < 0)
+        return nb_fail(NB_EVALUE, "mesh @%s: device %d", name, least);
+    if (twice >= 0)
+        return nb_fail(NB_EVALUE, "mesh @%s: has device %d twice", name, twice);
     return true;
 }
 
@@ -174,6 +186,8 @@ int nb_mesh_position(const nb_mesh *m, int device)
 
 int nb_mesh_coordinate(const nb_mesh *m, int position, int axis)
 {
+    if (axis < 0 || axis >= m->naxes || position < 0 || position >= m->ndevices)
+        return -1;
     return position / m->stride[axis] % m->size[axis];
 }
 

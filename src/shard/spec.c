@@ -12,52 +12,14 @@ enum { BUCKETS = 1024 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const nb_spec *table[BUCKETS];
 
-static bool check_axis(const nb_mesh *m, nb_axis a)
-{
-    if (a.axis >= m->naxes)
-        return nb_fail(NB_EVALUE, "sharding: mesh @%s has no axis %d", m->name,
-                       a.axis);
-    if (a.pre < 1 || a.size < 1 ||
-        m->size[a.axis] % ((int64_t)a.pre * a.size) != 0)
-        return nb_fail(
-            NB_EVALUE, "sharding: %s:(%d)%d is no part of axis '%s' of size %d",
-            m->axis[a.axis], a.pre, a.size, m->axis[a.axis], m->size[a.axis]);
-    return true;
-}
-
-/* All axes of a spec that were seen so far, and what used them. */
-typedef struct seen {
-    int n;
-    nb_axis at[NB_MESH_AXES * (NB_MAX_DIMS + 2)];
-} seen;
-
-static bool check_new(const nb_mesh *m, seen *s, nb_axis a)
-{
-    for (int i = 0; i < s->n; i++) {
-        nb_axis b = s->at[i];
-        if (nb_axis_overlap(a, b))
-            return nb_fail(NB_EVALUE, "sharding: axis '%s' is used twice",
-                           m->axis[a.axis]);
-        if (!nb_axis_fits(a, b))
-            return nb_fail(NB_EVALUE,
-                           "sharding: %s:(%d)%d and %s:(%d)%d are not parts "
-                           "of one cut of axis '%s'",
-                           m->axis[a.axis], a.pre, a.size, m->axis[a.axis],
-                           b.pre, b.size, m->axis[a.axis]);
-    }
-    s->at[s->n++] = a;
-    return true;
-}
-
 /* The list without axes of size one, neighbours merged. */
-static bool settle_list(const nb_mesh *m, seen *s, const nb_cut *from,
+static bool settle_list(const nb_mesh *m, nb_uses *u, const nb_cut *from,
                         nb_cut *to)
 {
     to->n = 0;
     for (int i = 0; i < from->n; i++) {
-        if (!check_axis(m, from->at[i])) return false;
-        if (from->at[i].size == 1) continue;
-        if (!check_new(m, s, from->at[i])) return false;
+        if (!nb_axis_use(m, u, from->at[i]))
+            return nb_fail(NB_EVALUE, "sharding: %s", u->why);
         nb_cut_add(to, from->at[i]);
     }
     return true;
@@ -82,28 +44,30 @@ static void sort(nb_cut *l)
     *l = merged;
 }
 
+static bool settle_dim(const nb_mesh *m, nb_uses *u, int d,
+                       const nb_dim_spec *from, nb_dim_spec *to)
+{
+    if (!settle_list(m, u, &from->axes, &to->axes)) return false;
+    if (from->priority && !from->axes.n && !from->open)
+        return nb_fail(NB_EVALUE, "sharding: " NB_NO_PRIORITY, d);
+    to->open = from->open;
+    if (to->axes.n || to->open) to->priority = from->priority;
+    return true;
+}
+
 static bool settle(const nb_spec *from, nb_spec *to)
 {
-    seen s = {0};
+    nb_uses u = {0};
     memset(to, 0, sizeof *to);
     to->mesh = from->mesh;
     to->rank = from->rank;
     if (from->rank < 0 || from->rank > NB_MAX_DIMS)
         return nb_fail(NB_EVALUE, "sharding: %d dims", from->rank);
-    for (int d = 0; d < from->rank; d++) {
-        const nb_dim_spec *f = &from->dim[d];
-        if (!settle_list(to->mesh, &s, &f->axes, &to->dim[d].axes))
+    for (int d = 0; d < from->rank; d++)
+        if (!settle_dim(to->mesh, &u, d, &from->dim[d], &to->dim[d]))
             return false;
-        to->dim[d].open = f->open;
-        to->dim[d].priority = f->priority;
-        if (f->priority && !f->axes.n && !f->open)
-            return nb_fail(NB_EVALUE,
-                           "sharding: dim %d is closed and empty, it cannot "
-                           "have a priority",
-                           d);
-    }
-    if (!settle_list(to->mesh, &s, &from->replicated, &to->replicated) ||
-        !settle_list(to->mesh, &s, &from->partial, &to->partial))
+    if (!settle_list(to->mesh, &u, &from->replicated, &to->replicated) ||
+        !settle_list(to->mesh, &u, &from->partial, &to->partial))
         return false;
     sort(&to->replicated);
     sort(&to->partial);

@@ -10,12 +10,6 @@
 #include "core/signature.h"
 #include "shard/mesh.h"
 
-/* A mesh axis seen as [pre, size, rest], of which the middle. */
-typedef struct nb_axis {
-    uint8_t axis;
-    uint16_t pre, size;
-} nb_axis;
-
 /* A list of them, major to minor; as a set, in mesh order, by pre. */
 typedef struct nb_cut {
     uint8_t n;
@@ -39,23 +33,34 @@ struct nb_spec {
     nb_dim_spec dim[NB_MAX_DIMS];
 };
 
-/* The spec in its one form: axes of size one are dropped, neighbours x:(1)2
- * x:(2)2 are merged, sets sorted, kind is sum where nothing is pending.  NULL
- * with NB_EVALUE if an axis is unknown, used twice or overlaps another. */
+#define NB_NO_PRIORITY "dim %d is closed and empty, it cannot have a priority"
+
+/* The spec in its one form, as nb_spec_new says it. */
 const nb_spec *nb_spec_intern(const nb_spec *draft);
 
 /* Nothing split, nothing pending, all dims closed (or open). */
 const nb_spec *nb_spec_whole(const nb_mesh *m, int rank, bool open);
 
-/* Whether the data lies the same: dims and what is pending. */
-bool nb_spec_same_layout(const nb_spec *a, const nb_spec *b);
-bool nb_spec_is_whole(const nb_spec *s); /* on every device, all of it */
+/* text.c: "@dp", "@(x,y)" or nothing, and "{P:tp}", "{Pmax:(t,u)}" or nothing,
+ * as they stand in types. */
+void nb_spec_write_dim(nb_text *t, const nb_spec *s, int dim);
+void nb_spec_write_partial(nb_text *t, const nb_spec *s);
+const char *nb_kind_name(nb_reduce kind);
+bool nb_kind_find(const char *name, size_t n, nb_reduce *kind);
 
 /* axis.c */
 nb_axis nb_axis_full(const nb_mesh *m, int axis);
 bool nb_axis_equal(nb_axis a, nb_axis b);
 bool nb_axis_overlap(nb_axis a, nb_axis b);
 bool nb_axis_fits(nb_axis a, nb_axis b); /* may both be in use at once */
+/* Axes that a spec uses so far.  Those of a mesh have at most 16 parts and 8 of
+ * size one. */
+typedef struct nb_uses {
+    int n;
+    nb_axis at[32];
+    char why[200]; /* the last was refused */
+} nb_uses;
+bool nb_axis_use(const nb_mesh *m, nb_uses *u, nb_axis a);
 int nb_axis_coordinate(const nb_mesh *m, nb_axis a, int position);
 int64_t nb_cut_count(const nb_cut *l); /* product of the sizes */
 bool nb_cut_equal(const nb_cut *a, const nb_cut *b);
