@@ -14,7 +14,9 @@ typedef enum nb_hop_kind {
     NB_HOP_PERMUTE,        /* blocks change places, counts stay */
     NB_HOP_REDUCE_SCATTER, /* pending axes are reduced and split a dim */
     NB_HOP_ALL_REDUCE,     /* pending axes are reduced */
-    NB_HOP_UNREDUCE,       /* whole becomes pending: kept at coordinate 0 */
+    NB_HOP_UNREDUCE,       /* whole becomes pending: kept at coordinate 0; or,
+                            * if dim >= 0, what splits it does: each keeps its
+                            * block; the rest is what changes no sum */
     NB_HOP_EXCHANGE        /* blocks to blocks directly */
 } nb_hop_kind;
 
@@ -41,9 +43,10 @@ typedef struct nb_reshard_plan {
 } nb_reshard_plan;
 
 typedef struct nb_plan_options {
-    bool idle_axes;   /* axes of neither spec may help */
-    bool no_exchange; /* collectives alone */
-    int64_t memory;   /* bytes of a step, at most; 0: any */
+    bool idle_axes; /* axes of neither spec may help */
+    bool wide;      /* all-to-alls may run over several mesh axes */
+    bool exchange;  /* not collectives alone: blocks to blocks directly */
+    int64_t memory; /* bytes of a step, at most; 0: any */
 } nb_plan_options;
 
 /* The plan; remembered, and valid as long as the process.  Only layouts count,

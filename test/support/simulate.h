@@ -1,0 +1,38 @@
+/* simulate.h - plans carried out on numbers, the slow way: for each element
+ * that a device wants, somebody is looked for who has it. */
+#ifndef NB_TEST_SIMULATE_H
+#define NB_TEST_SIMULATE_H
+
+#include "shard/plan.h"
+
+enum { MAX_DEVICES = 16 };
+
+/* What each device has of a tensor. */
+typedef struct world {
+    const nb_spec *spec;
+    const int64_t *size;
+    const int64_t *value; /* of the whole tensor */
+    nb_box box[MAX_DEVICES];
+    int64_t *block[MAX_DEVICES];
+} world;
+
+/* A tensor that lies as `spec` says, addends of what is pending made up. */
+world world_new(const nb_spec *spec, const int64_t *size, const int64_t *value);
+void world_free(world *w);
+
+/* The world after a step, and elements received, at most by a device.  NULL or
+ * what is wrong: something is wanted that nobody in the group has. */
+const char *world_step(world *w, const nb_hop *step, int64_t *received);
+
+/* NULL, or what is wrong with the values. */
+const char *world_check(const world *w);
+
+/* "[x, (x y:(1)2), .]P{z}", "Pmax{z}", on a mesh. */
+const nb_spec *spec_of(const nb_mesh *m, const char *text);
+
+/* A spec of random pieces of the axes, some in dims, some pending. */
+const nb_spec *spec_draw(const nb_mesh *m, int rank, nb_reduce kind,
+                         bool pending);
+unsigned below(unsigned n); /* a random number */
+
+#endif
