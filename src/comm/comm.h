@@ -33,7 +33,24 @@ typedef struct nb_device {
     nb_link *link;
     uint64_t round;
     const char *source; /* of the op that runs */
+    bool struck;        /* its error says that another has failed */
 } nb_device;
+
+/* Who looks at what is received instead of having it copied.  All receives of
+ * the round are of the same size; their bytes from `at` to `at + bytes` lie at
+ * data[i], in the order of the receives.  Called for one range after another,
+ * cut at multiples of 64, until all is read. */
+typedef struct nb_reader {
+    void (*read)(void *ctx, size_t at, size_t bytes, const void *const *data);
+    void *ctx;
+} nb_reader;
+
+/* What a device does in a round: messages to others and from others. */
+typedef struct nb_post {
+    int nsend, nrecv;
+    const nb_message *send, *recv;
+    const nb_reader *reader; /* or NULL: received messages have data */
+} nb_post;
 
 /* What carries bytes between the devices of a mesh. */
 struct nb_link {
@@ -42,29 +59,46 @@ struct nb_link {
      * the collective and the source, if one fails, or does not come in time.
      * Messages between two devices arrive in the order they were sent. */
     bool (*exchange)(nb_link *l, nb_device *me, const nb_meeting *round,
-                     int nsend, const nb_message *send, int nrecv,
-                     const nb_message *recv);
+                     const nb_post *post);
     /* The device has failed, for the reason in the error that is set: whoever
      * waits for it, or will in this run, fails too. */
     void (*fail)(nb_link *l, nb_device *me);
+    /* A run begins; and a device has come to its end in it. */
+    bool (*start)(nb_link *l, const nb_mesh *m);
+    void (*leave)(nb_link *l, nb_device *me);
 };
 
 /* The device that this thread is; NULL outside of programs over a mesh. */
 nb_device *nb_device_now(void);
 
 /* A step of a plan on this device's block of a tensor of these stored sizes:
- * `in`, packed, becomes `out`, packed. */
+ * `in`, packed, becomes `out`, packed and elsewhere.  Every device of the mesh
+ * takes part in every step. */
 bool nb_hop_run(nb_device *me, const nb_hop *step, nb_dtype dtype,
-                const int64_t *size, const void *in, void *out);
+                 const int64_t *size, const void *in, void *out);
 
 /* Runs fn(ctx, position) for every device of the mesh that this process has,
- * each in a thread that is that device; waits for all.  False, with the error
- * of the first device that failed by itself, if one returns false. */
+ * each in a thread that is that device, the first in the caller's; waits for
+ * all.  False, with the error of the first device that failed by itself, if one
+ * returns false.  One run at a time: others wait for it. */
 typedef bool nb_device_fn(void *ctx, int position);
 bool nb_devices_run(const nb_mesh *m, nb_device_fn *fn, void *ctx);
 
 /* Whether this process has that device of the mesh, and how many it has. */
 bool nb_device_is_here(const nb_mesh *m, int position);
 int nb_devices_here(const nb_mesh *m);
+
+/* What steps of a kind have done on the devices of the mesh that are here since
+ * the last reset: how often one ran, and the bytes that it received, on the
+ * device that received most. */
+typedef struct nb_comm_stats {
+    int64_t calls, bytes;
+} nb_comm_stats;
+nb_comm_stats nb_comm_stats_get(const nb_mesh *m, nb_hop_kind kind);
+void nb_comm_stats_reset(const nb_mesh *m);
+
+/* The n-th exchange from now (1 is the next) of that device, of any mesh,
+ * fails, once; 0: none. */
+void nb_comm_fault_set(int position, int64_t nth);
 
 #endif

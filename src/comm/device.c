@@ -1,0 +1,216 @@
+/* device.c - the devices of this process: a thread for each.
+ *
+ * The first device of a run is the thread that asks for the run, the others are
+ * threads that wait for the next run between runs.  They take no signals, start
+ * when first needed and are not carried over a fork.
+ *
+ * Errors belong to threads; of those of a run the caller gets that of the first
+ * device that failed by itself, for the others only say that it did. */
+#define _GNU_SOURCE
+#include "comm/comm.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "comm/local.h"
+#include "comm/stats.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct worker {
+    pthread_t thread;
+    sem_t go;
+    nb_device device;
+} worker;
+
+static struct {
+    pthread_mutex_t turn; /* held while a run lasts */
+    int count, room;
+    worker **at;
+    bool registered, quit;
+
+    nb_device_fn *fn;
+    void *ctx;
+    atomic_int left;
+    sem_t done;
+
+    pthread_mutex_t lock; /* of what follows */
+    bool failed, by_itself;
+    nb_status code;
+    char message[4096], notes[512];
+} crew = {.turn = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+static _Thread_local nb_device *now;
+
+nb_device *nb_device_now(void)
+{
+    return now;
+}
+
+bool nb_device_is_here(const nb_mesh *m, int position)
+{
+    return position >= 0 && position < m->ndevices;
+}
+
+int nb_devices_here(const nb_mesh *m)
+{
+    return m->ndevices;
+}
+
+static void wait_for(sem_t *s)
+{
+    while (sem_wait(s) && errno == EINTR)
+        ;
+}
+
+/* Keeps the error of this thread for the caller and forgets it here. */
+static void hand_over_error(const nb_device *d)
+{
+    pthread_mutex_lock(&crew.lock);
+    if (!crew.failed || (!crew.by_itself && !d->struck)) {
+        crew.failed = true;
+        crew.by_itself = !d->struck;
+        crew.code = nb_error_code();
+        snprintf(crew.message, sizeof crew.message, "%s", nb_error_message());
+        snprintf(crew.notes, sizeof crew.notes, "%s", nb_error_notes());
+    }
+    pthread_mutex_unlock(&crew.lock);
+    nb_error_clear();
+}
+
+static void be(nb_device *d)
+{
+    now = d;
+    if (!crew.fn(crew.ctx, d->position)) {
+        if (!nb_failed())
+            nb_fail(NB_ERUNTIME, "device %d failed without an error",
+                    d->position);
+        d->link->fail(d->link, d);
+        hand_over_error(d);
+    }
+    d->link->leave(d->link, d);
+    now = NULL;
+    if (--crew.left == 0) sem_post(&crew.done);
+}
+
+static void *work(void *ctx)
+{
+    worker *w = ctx;
+    for (;;) {
+        wait_for(&w->go);
+        if (crew.quit) return NULL;
+        be(&w->device);
+    }
+}
+
+/* In the child of a fork, which has none of the threads. */
+static void start_anew(void)
+{
+    crew.count = 0;
+    pthread_mutex_init(&crew.turn, NULL);
+    pthread_mutex_init(&crew.lock, NULL);
+}
+
+/* At exit, or when the library is unloaded.  Devices of a run that still goes
+ * on end with the process. */
+static void stop(void)
+{
+    if (pthread_mutex_trylock(&crew.turn)) return;
+    crew.quit = true;
+    for (int i = 0; i < crew.count; i++)
+        sem_post(&crew.at[i]->go);
+    for (int i = 0; i < crew.count; i++)
+        pthread_join(crew.at[i]->thread, NULL);
+    crew.count = 0;
+    pthread_mutex_unlock(&crew.turn);
+}
+
+static bool make_room(int n)
+{
+    if (!crew.registered)
+        crew.registered = !sem_init(&crew.done, 0, 0) &&
+                          !pthread_atfork(NULL, NULL, start_anew) &&
+                          !atexit(stop);
+    if (!crew.registered) return nb_fail_memory(0, "devices");
+    if (n <= crew.room) return true;
+    worker **at = nb_alloc_forever((size_t)n * sizeof *at);
+    if (!at) return false;
+    for (int i = 0; i < crew.room; i++)
+        at[i] = crew.at[i];
+    crew.at = at;
+    crew.room = n;
+    return true;
+}
+
+static bool add_worker(void)
+{
+    worker **w = &crew.at[crew.count];
+    sigset_t all, before;
+    if (!*w && !(*w = nb_alloc_forever(sizeof **w))) return false;
+    sem_init(&(*w)->go, 0, 0);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&(*w)->thread, NULL, work, *w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc)
+        return nb_fail(NB_ERUNTIME,
+                       "mesh: the system gives no thread for device %d of this "
+                       "process",
+                       crew.count + 1);
+    pthread_setname_np((*w)->thread, "nabla device");
+    crew.count++;
+    return true;
+}
+
+static bool prepare(const nb_mesh *m, nb_link *link, int others)
+{
+    if (!make_room(others) || !nb_counters_get(m)) return false;
+    while (crew.count < others)
+        if (!add_worker()) return false;
+    return link->start(link, m);
+}
+
+static void run_all(const nb_mesh *m, nb_link *link, int first, int n)
+{
+    nb_device mine = {.mesh = m, .position = first, .link = link, .source = ""};
+    crew.left = n;
+    crew.failed = crew.by_itself = false;
+    for (int i = 1; i < n; i++) {
+        nb_device *d = &crew.at[i - 1]->device;
+        *d = mine;
+        d->position = first + i;
+        sem_post(&crew.at[i - 1]->go);
+    }
+    be(&mine);
+    wait_for(&crew.done);
+}
+
+bool nb_devices_run(const nb_mesh *m, nb_device_fn *fn, void *ctx)
+{
+    nb_link *link = nb_local_link();
+    int n = nb_devices_here(m);
+    if (now)
+        return nb_fail(NB_ERUNTIME,
+                       "mesh @%s: device %d of mesh @%s cannot run programs "
+                       "over a mesh itself",
+                       m->name, now->position, now->mesh->name);
+    pthread_mutex_lock(&crew.turn);
+    bool ok = prepare(m, link, n - 1);
+    if (ok) {
+        crew.fn = fn;
+        crew.ctx = ctx;
+        run_all(m, link, 0, n);
+        ok = !crew.failed;
+        if (!ok) {
+            nb_fail(crew.code, "%s", crew.message);
+            nb_error_note("%s", crew.notes);
+        }
+    }
+    pthread_mutex_unlock(&crew.turn);
+    return ok;
+}

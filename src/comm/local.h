@@ -1,0 +1,26 @@
+/* local.h - devices of one process that meet in memory.
+ *
+ * Who takes part in a round posts what it sends and receives, waits until all
+ * that it receives from have posted theirs, copies straight out of their
+ * memory, and waits until its own messages are read.  Rounds are numbered the
+ * same on all devices, so two posts belong together if their numbers are equal;
+ * where they then say different things, or one has passed the number that the
+ * other waits in, the programs differ.
+ *
+ * A link of more than one process uses the parts: post, poll, leave. */
+#ifndef NB_COMM_LOCAL_H
+#define NB_COMM_LOCAL_H
+
+#include "comm/comm.h"
+
+/* The one of this process. */
+nb_link *nb_local_link(void);
+
+/* "all_gather f32[4, 6] at model.py:12" */
+enum { NB_WHERE = 256 };
+const char *nb_round_text(const nb_meeting *r, char text[NB_WHERE]);
+
+/* Seconds on a clock that only goes forward. */
+double nb_clock(void);
+
+#endif

@@ -1,0 +1,136 @@
+/* step.c - steps of plans on the devices. */
+#include "comm/step.h"
+
+#include "base/memory.h"
+#include "comm/box.h"
+#include "comm/combine.h"
+#include "comm/stats.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME = 128 };
+
+static const char *const names[] = {
+    [NB_HOP_SLICE] = "slice",
+    [NB_HOP_ALL_GATHER] = "all_gather",
+    [NB_HOP_ALL_TO_ALL] = "all_to_all",
+    [NB_HOP_PERMUTE] = "permute",
+    [NB_HOP_REDUCE_SCATTER] = "reduce_scatter",
+    [NB_HOP_ALL_REDUCE] = "all_reduce",
+    [NB_HOP_UNREDUCE] = "unreduce",
+    [NB_HOP_EXCHANGE] = "exchange",
+};
+
+/* The same in every process, whatever lies where in its memory. */
+static uint64_t mix(uint64_t h, uint64_t x)
+{
+    h = (h ^ x) * 0x9e3779b97f4a7c15u;
+    return h ^ h >> 29;
+}
+
+static uint64_t mix_split(uint64_t h, const nb_cut *l)
+{
+    for (int i = 0; i < l->n; i++)
+        h = mix(h, (uint64_t)l->at[i].axis << 32 |
+                       (uint64_t)l->at[i].pre << 16 | l->at[i].size);
+    return mix(h, l->n);
+}
+
+static uint64_t mix_spec(uint64_t h, const nb_spec *s)
+{
+    for (int d = 0; d < s->rank; d++)
+        h = mix_split(h, &s->dim[d].axes);
+    return mix(mix_split(h, &s->partial), s->kind);
+}
+
+static uint64_t what(const nb_task *t)
+{
+    uint64_t h = mix((uint64_t)t->step->kind, (uint64_t)t->dtype);
+    for (int d = 0; d < t->rank; d++)
+        h = mix(h, (uint64_t)t->size[d]);
+    h = mix_split(h, &t->step->axes);
+    return mix_spec(mix_spec(h, t->step->from), t->step->into);
+}
+
+/* "all_gather f32[4, 6]" */
+static void write_name(const nb_task *t, char text[NAME])
+{
+    int n = snprintf(text, NAME, "%s %s[", names[t->step->kind],
+                     nb_dtype_brief(t->dtype));
+    for (int d = 0; d < t->rank && n < NAME - 24; d++)
+        n += snprintf(text + n, (size_t)(NAME - n), "%s%lld", d ? ", " : "",
+                      (long long)t->size[d]);
+    snprintf(text + n, (size_t)(NAME - n), "]");
+}
+
+bool nb_task_exchange(nb_task *t, const nb_post *post)
+{
+    nb_link *l = t->me->link;
+    t->round.number = ++t->me->round;
+    for (int i = 0; i < post->nrecv; i++)
+        t->received += (int64_t)post->recv[i].bytes;
+    return l->exchange(l, t->me, &t->round, post);
+}
+
+/* Pending instead of whole: one device keeps the value. */
+static bool unreduce(nb_task *t)
+{
+    int64_t count = nb_box_count(t->rank, &t->into);
+    if (nb_cut_index(t->me->mesh, &t->step->axes, t->me->position) == 0)
+        memcpy(t->out, t->in, (size_t)count * t->item);
+    else
+        nb_identity_fill(t->dtype, t->step->into->kind, count, t->out);
+    return true;
+}
+
+static bool slice(nb_task *t)
+{
+    nb_box_copy(t->rank, &t->into, &t->from, t->in, &t->into, t->out, t->item);
+    return true;
+}
+
+static bool carry_out(nb_task *t)
+{
+    switch (t->step->kind) {
+    case NB_HOP_SLICE: return slice(t);
+    case NB_HOP_UNREDUCE: return unreduce(t);
+    case NB_HOP_REDUCE_SCATTER: return nb_step_reduce_scatter(t);
+    case NB_HOP_ALL_REDUCE: return nb_step_all_reduce(t);
+    case NB_HOP_ALL_GATHER:
+    case NB_HOP_ALL_TO_ALL:
+    case NB_HOP_PERMUTE:
+    case NB_HOP_EXCHANGE: break;
+    }
+    return nb_step_move(t);
+}
+
+static bool find_group(nb_task *t)
+{
+    const nb_mesh *m = t->me->mesh;
+    t->n = (int)nb_cut_count(&t->step->axes);
+    t->member = nb_alloc((size_t)t->n * sizeof(int));
+    if (!t->member) return false;
+    nb_cut_group(m, &t->step->axes, t->me->position, t->member);
+    while (t->member[t->index] != t->me->position)
+        t->index++;
+    return true;
+}
+
+bool nb_hop_run(nb_device *me, const nb_hop *step, nb_dtype dtype,
+                 const int64_t *size, const void *in, void *out)
+{
+    char name[NAME];
+    nb_task t = {.me = me, .step = step, .dtype = dtype, .in = in, .out = out};
+    t.size = size;
+    t.rank = step->from->rank;
+    t.item = nb_dtype_size(dtype);
+    write_name(&t, name);
+    t.round = (nb_meeting){.what = what(&t), .name = name, .source = me->source};
+    nb_spec_box(step->from, size, me->position, &t.from);
+    nb_spec_box(step->into, size, me->position, &t.into);
+    bool ok = find_group(&t) && carry_out(&t);
+    nb_free(t.member);
+    if (ok) nb_counters_add(me, step->kind, t.received);
+    return ok;
+}

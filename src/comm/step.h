@@ -1,0 +1,31 @@
+/* step.h - what the parts of nb_hop_run share: a step on this device. */
+#ifndef NB_COMM_STEP_H
+#define NB_COMM_STEP_H
+
+#include "comm/comm.h"
+
+typedef struct nb_task {
+    nb_device *me;
+    const nb_hop *step;
+    nb_dtype dtype;
+    int rank;
+    size_t item;
+    const int64_t *size;
+    const void *in;
+    void *out;
+    nb_box from, into; /* this device's */
+    int n, index;      /* devices of the group, and which this one is */
+    int *member;
+    nb_meeting round;
+    int64_t received;
+} nb_task;
+
+/* One round of it; counts the bytes. */
+bool nb_task_exchange(nb_task *t, const nb_post *post);
+
+/* move.c: blocks change hands; reduce.c: and are combined. */
+bool nb_step_move(nb_task *t);
+bool nb_step_reduce_scatter(nb_task *t);
+bool nb_step_all_reduce(nb_task *t);
+
+#endif
