@@ -134,6 +134,18 @@ NB_API nb_status nb_spec_local_sizes(const nb_spec *s, const int64_t *sizes,
 NB_API nb_status nb_spec_global_sizes(const nb_spec *s, const int64_t *locals,
                                       int64_t *sizes);
 
+/* x laid out so, wherever it lies now: the same value, and the identity to
+ * derivatives.  The spec is about visible dims.  On a mesh, results of ops lie
+ * as their operands suggest, and what has to move moves by itself. */
+NB_API nb_tensor *nb_reshard(nb_tensor *x, const nb_spec *spec);
+
+/* How x lies, hidden axes first; NULL: on no mesh. */
+NB_API const nb_spec *nb_sharding(const nb_tensor *x);
+
+/* The block of x, realised, that the device at a position has, as a tensor of
+ * its own, hidden axes shown; NULL with an error if another process has it. */
+NB_API nb_tensor *nb_shard_at(nb_tensor *x, int position);
+
 #ifdef __cplusplus
 }
 #endif

@@ -75,7 +75,7 @@ nb_device *nb_device_now(void);
  * `in`, packed, becomes `out`, packed and elsewhere.  Every device of the mesh
  * takes part in every step. */
 bool nb_hop_run(nb_device *me, const nb_hop *step, nb_dtype dtype,
-                 const int64_t *size, const void *in, void *out);
+                const int64_t *size, const void *in, void *out);
 
 /* Runs fn(ctx, position) for every device of the mesh that this process has,
  * each in a thread that is that device, the first in the caller's; waits for

@@ -118,7 +118,7 @@ static bool find_group(nb_task *t)
 }
 
 bool nb_hop_run(nb_device *me, const nb_hop *step, nb_dtype dtype,
-                 const int64_t *size, const void *in, void *out)
+                const int64_t *size, const void *in, void *out)
 {
     char name[NAME];
     nb_task t = {.me = me, .step = step, .dtype = dtype, .in = in, .out = out};
@@ -126,7 +126,8 @@ bool nb_hop_run(nb_device *me, const nb_hop *step, nb_dtype dtype,
     t.rank = step->from->rank;
     t.item = nb_dtype_size(dtype);
     write_name(&t, name);
-    t.round = (nb_meeting){.what = what(&t), .name = name, .source = me->source};
+    t.round =
+        (nb_meeting){.what = what(&t), .name = name, .source = me->source};
     nb_spec_box(step->from, size, me->position, &t.from);
     nb_spec_box(step->into, size, me->position, &t.into);
     bool ok = find_group(&t) && carry_out(&t);

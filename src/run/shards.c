@@ -83,7 +83,7 @@ static nb_tensor *gathered(nb_tensor *x)
     const nb_spec *s = x->sharding, *whole;
     if (nb_spec_is_whole(s)) return unsharded(x, x);
     whole = nb_spec_whole(s->mesh, s->rank, false);
-    nb_tensor *y = whole ? nb_place(with_lanes_shown(x), whole) : NULL;
+    nb_tensor *y = whole ? nb_lay(with_lanes_shown(x), whole) : NULL;
     return y && nb_realize_now(1, &y) ? unsharded(x, y) : NULL;
 }
 
@@ -103,6 +103,21 @@ static nb_tensor *gather(nb_tensor *x)
     nb_graph_unlock();
     nb_scope_close(0, NULL);
     return whole;
+}
+
+nb_tensor *nb_shard_at(nb_tensor *x, int position)
+{
+    if (!x || !nb_realize_now(1, &x)) return NULL;
+    if (!x->sharding)
+        return nb_fail(NB_EVALUE, "shard: the tensor lies on no mesh");
+    const nb_shards *s = nb_shards_of(x);
+    if (position < 0 || position >= s->n)
+        return nb_fail(NB_EVALUE, "shard: there is no device %d among %d",
+                       position, s->n);
+    if (!s->at[position])
+        return nb_fail(NB_EVALUE, "shard: device %d is another process's",
+                       position);
+    return nb_give(nb_keep(s->at[position]));
 }
 
 nb_tensor *(*const nb_gatherer)(nb_tensor *x) = gather;

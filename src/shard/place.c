@@ -94,7 +94,20 @@ bool (*const nb_sharder)(const nb_call *c, int n,
 const void *(*const nb_part_sharding)(const nb_tensor *all,
                                       int k) = part_sharding;
 
-nb_tensor *nb_place(nb_tensor *x, const nb_spec *visible)
+const nb_spec *nb_sharding(const nb_tensor *x)
+{
+    return x->sharding;
+}
+
+nb_tensor *nb_reshard(nb_tensor *x, const nb_spec *spec)
+{
+    int64_t size[NB_MAX_RANK];
+    if (!x || !spec) return NULL;
+    nb_sizes(x, size);
+    return nb_lay(x, nb_spec_fit(spec, x->rank, size));
+}
+
+nb_tensor *nb_lay(nb_tensor *x, const nb_spec *visible)
 {
     if (!x || !visible) return NULL;
     if (visible->rank != x->rank)

@@ -9,6 +9,6 @@ extern nb_op nb_op_reshard;
 
 /* x as the spec says of its visible dims; its lanes stay as they are, but for
  * axes that the spec uses. */
-nb_tensor *nb_place(nb_tensor *x, const nb_spec *visible);
+nb_tensor *nb_lay(nb_tensor *x, const nb_spec *visible);
 
 #endif

@@ -170,8 +170,13 @@ void nb_hop_price(nb_hop *s, const int64_t *size, int item)
         break;
     }
     s->bytes = elements * item;
+    /* Of a few elements one device has more to do than the others; that is no
+     * reason to reduce over fewer devices at a time. */
+    double paid = s->kind == NB_HOP_ALL_REDUCE
+                      ? 2.0 * (double)(local * (n - 1)) / (double)n * item
+                      : (double)s->bytes;
     s->seconds = s->messages * slowest(m->message, &s->axes) +
-                 (double)s->bytes * slowest(m->byte, &s->axes);
+                 paid * slowest(m->byte, &s->axes);
 }
 
 int64_t nb_hop_memory(const nb_hop *s, const int64_t *size, int item)

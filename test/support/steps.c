@@ -109,8 +109,7 @@ static nb_axis pop(nb_cut *l)
     return l->at[--l->n];
 }
 
-static bool make_gather(nb_hop *s, nb_spec *from, nb_spec *into,
-                        unsigned *seed)
+static bool make_gather(nb_hop *s, nb_spec *from, nb_spec *into, unsigned *seed)
 {
     int d = (int)draw_below(seed, (unsigned)from->rank);
     if (!from->dim[d].axes.n) return false;
@@ -150,8 +149,7 @@ static bool make_split(nb_hop *s, nb_spec *from, nb_spec *into, unsigned *seed)
             used |= nb_cut_has(&from->dim[i].axes, a);
         if (used || a.size == 1) continue;
         s->axes = (nb_cut){1, {a}};
-        if (s->kind == NB_HOP_SLICE)
-            return nb_cut_add(&into->dim[d].axes, a);
+        if (s->kind == NB_HOP_SLICE) return nb_cut_add(&into->dim[d].axes, a);
         if (from->partial.n) continue;
         into->kind = (nb_reduce)draw_below(seed, 6);
         return nb_cut_add(&into->partial, a);
