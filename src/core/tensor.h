@@ -160,6 +160,14 @@ extern bool (*const nb_sharder)(const nb_call *c, int n, nb_tensor *const *y);
 extern const void *(*const nb_part_sharding)(const nb_tensor *all, int k);
 extern nb_tensor *(*const nb_gatherer)(nb_tensor *x);
 
+/* y, of the visible shape of x, laid out as x is; itself if x is on no device.
+ */
+extern nb_tensor *(*const nb_layer)(nb_tensor *y, const nb_tensor *x);
+static inline nb_tensor *nb_laid_like(nb_tensor *y, const nb_tensor *x)
+{
+    return y && x->sharding ? nb_layer(y, x) : y;
+}
+
 /* Programs that run many times, from x to y: core's users ask for them, run
  * makes them, the code at once or when they are ready to run.  NULL without an
  * error: they had better run op by op.  Inputs of a run have the types of x and

@@ -125,7 +125,7 @@ static nb_tensor *repeated_like(nb_tensor *x, nb_tensor *value)
     nb_tensor *y = nb_broadcast_to(value, x->rank, size);
     for (int l = 0; y && l < x->nlanes; l++)
         y = nb_spread(y, nb_tensor_lane(x)[l]);
-    return y;
+    return nb_laid_like(y, x);
 }
 
 static nb_tensor *constant_like(const nb_call *c, int64_t value)

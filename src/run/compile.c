@@ -94,7 +94,9 @@ enum { ANY = -1 };
 
 static int64_t type_word(const nb_tensor *x)
 {
-    return x->dtype | (int64_t)x->rank << 8;
+    /* A pointer has 48 bits. */
+    return (int64_t)((uint64_t)(uintptr_t)x->sharding << 16) |
+           (int64_t)x->rank << 8 | x->dtype;
 }
 
 static int key_size(int nx, nb_tensor *const *x)

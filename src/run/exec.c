@@ -16,6 +16,12 @@ const nb_plan *nb_exec_plan(const nb_exec *e)
     return e->plan;
 }
 
+nb_exec *nb_exec_keep(nb_exec *e)
+{
+    if (e) atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);
+    return e;
+}
+
 void nb_exec_drop(nb_exec *e)
 {
     if (!e || atomic_fetch_sub(&e->refs, 1) != 1) return;

@@ -19,6 +19,7 @@ bool nb_exec_load(nb_exec *e);
 /* A plan of the same form with other numbers, which has code already: that of e,
  * which is loaded.  Takes the plan. */
 nb_exec *nb_exec_like(const nb_exec *e, nb_plan *p);
+nb_exec *nb_exec_keep(nb_exec *e);
 void nb_exec_drop(nb_exec *e);
 
 /* Inputs are realised, of the types of the graph; results are lent. */

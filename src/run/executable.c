@@ -6,6 +6,7 @@
 #include "nabla/random.h"
 #include "run/dynamic.h"
 #include "run/realize.h"
+#include "run/spmd.h"
 #include "transform/region.h"
 
 #include <string.h>
@@ -15,6 +16,8 @@ struct nb_executable {
     nb_member one;       /* for the sizes that it was compiled for, */
     nb_dynamic *dynamic; /* or those for any; NULL: that one */
     char *fixed;         /* why not for any; or NULL */
+    nb_spmd *spmd;       /* if it runs on a mesh, what runs: `one` is what a
+                            device does */
     int nx, nkeys, ncaptured;
     nb_tensor **captured; /* kept, realised: inputs after the caller's */
 };
@@ -43,6 +46,7 @@ void nb_executable_drop(nb_executable *e)
     if (!e || atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) != 1)
         return;
     nb_member_free(&e->one);
+    nb_spmd_drop(e->spmd);
     nb_dynamic_free(e->dynamic);
     nb_free(e->fixed);
     for (int i = 0; i < e->ncaptured; i++)
@@ -56,8 +60,15 @@ static bool build_one(nb_executable *e, nb_recording *r)
     nb_graph *g = nb_graph_copy(r->graph);
     e->one.recorded = r->graph;
     r->graph = NULL;
-    return g && (e->one.exec = nb_exec_lower(g));
+    if (!g || !nb_graph_is_sharded(g))
+        return g && (e->one.exec = nb_exec_lower(g));
+    e->spmd = nb_spmd_new(g);
+    if (!e->spmd || !nb_spmd_compile(e->spmd)) return false;
+    e->one.exec = nb_exec_keep(nb_spmd_exec(e->spmd));
+    return true;
 }
+
+static const char on_mesh[] = "its tensors lie on a mesh";
 
 static bool build(nb_executable *e, nb_func *f, int nx, nb_tensor *const *x,
                   int ndims, const nb_dynamic_dim *dims)
@@ -65,8 +76,10 @@ static bool build(nb_executable *e, nb_func *f, int nx, nb_tensor *const *x,
     nb_recording r;
     e->nx = nx;
     if (!nb_recording_make(&r, f, nx, x, NULL)) return false;
-    bool ok = !ndims ||
-              nb_dynamic_new(f, nx, x, ndims, dims, &r, &e->dynamic, &e->fixed);
+    bool open = ndims && !nb_graph_is_sharded(r.graph);
+    bool ok = !ndims || open || (e->fixed = nb_copy_text(on_mesh));
+    ok = ok && (!open || nb_dynamic_new(f, nx, x, ndims, dims, &r, &e->dynamic,
+                                        &e->fixed));
     ok = ok && (e->dynamic || build_one(e, &r));
     e->nkeys = r.nkeys;
     e->ncaptured = r.ncaptured;
@@ -128,7 +141,7 @@ static bool fits(const nb_executable *e, int i, const nb_line *l,
                  const nb_tensor *x)
 {
     bool same = l->dtype == x->dtype && l->shape.rank == x->rank &&
-                l->shape.nlanes == x->nlanes;
+                l->shape.nlanes == x->nlanes && l->sharding == x->sharding;
     for (int d = 0; same && d < x->rank; d++)
         same = nb_extent_same(l->shape.size[d], nb_tensor_size(x)[d]) ||
                (e->dynamic && nb_dynamic_is(e->dynamic, i, d));
@@ -142,6 +155,11 @@ static bool fits(const nb_executable *e, int i, const nb_line *l,
 static bool misfit(const nb_line *l, const nb_tensor *x, int i)
 {
     nb_shape s = nb_tensor_shape(x);
+    if (l->sharding != x->sharding)
+        return nb_fail(NB_EVALUE,
+                       "executable: argument %d lies on devices otherwise than "
+                       "what it was compiled for",
+                       i);
     return nb_fail(NB_EVALUE,
                    "executable: argument %d is %s%s, it was compiled for %s%s",
                    i, nb_dtype_brief((nb_dtype)x->dtype), nb_shape_text(&s),
@@ -201,8 +219,9 @@ static bool run_in(nb_executable *e, const nb_member *m, nb_tensor *const *x,
                    nb_tensor **in, nb_tensor **y)
 {
     if (e->nkeys && nb_scope_open() != NB_OK) return false;
-    bool ok =
-        gather(e, m, x, in) && nb_exec_run_as(m->exec, m->recorded, in, y);
+    bool ok = gather(e, m, x, in) &&
+              (e->spmd ? nb_spmd_run(e->spmd, in, y)
+                       : nb_exec_run_as(m->exec, m->recorded, in, y));
     int ny = ok ? m->recorded->ny : 0;
     if (!e->nkeys) return ok;
     nb_scope_close(ny, y);
@@ -242,6 +261,7 @@ nb_status nb_executable_donate(nb_executable *e, int n, const int *arguments)
                                      "executable: argument %d is donated, "
                                      "there are %d",
                                      arguments[i], e->nx));
+    if (e->spmd) return NB_OK; /* blocks are not taken over yet */
     return NB_STATUS(e->dynamic ? nb_dynamic_donate(e->dynamic, n, arguments)
                                 : nb_exec_donate(e->one.exec, n, arguments));
 }

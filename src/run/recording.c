@@ -31,8 +31,9 @@ static bool stand_ins(int nx, nb_tensor *const *x, const nb_shape *shape,
     for (int i = 0; i < nx; i++) {
         if (!x[i]) return false;
         nb_shape s = shape ? shape[i] : nb_tensor_shape(x[i]);
-        if (!nb_list_add(to, nb_stand_in((nb_dtype)x[i]->dtype, &s)))
-            return false;
+        nb_tensor *in = nb_stand_in((nb_dtype)x[i]->dtype, &s);
+        if (in) in->sharding = x[i]->sharding;
+        if (!nb_list_add(to, in)) return false;
     }
     return true;
 }

@@ -142,7 +142,7 @@ static bool compile(nb_spmd *s)
     bool ok = true;
     for (int k = 0; ok && k < s->nfamilies; k++) {
         family *f = &s->family[k];
-        f->exec = nb_exec_new(f->graph);
+        f->exec = nb_exec_lower(f->graph);
         f->graph = NULL;
         ok = f->exec;
     }
@@ -156,6 +156,19 @@ bool nb_spmd_compile(nb_spmd *s)
     s->compiled = ok;
     pthread_mutex_unlock(&s->lock);
     return ok;
+}
+
+nb_exec *nb_spmd_exec(const nb_spmd *s)
+{
+    return s->family[0].exec;
+}
+
+bool nb_graph_is_sharded(const nb_graph *g)
+{
+    for (int k = 0; k < g->n; k++)
+        if (g->line[k].sharding || (g->line[k].op && g->line[k].op->places))
+            return true;
+    return false;
 }
 
 /* Running */

@@ -7,6 +7,7 @@
 #define NB_RUN_SPMD_H
 
 #include "core/graph.h"
+#include "run/exec.h"
 #include "shard/mesh.h"
 
 typedef struct nb_spmd nb_spmd;
@@ -19,5 +20,11 @@ void nb_spmd_drop(nb_spmd *s);
  * to be, or runs for the second time. */
 bool nb_spmd_run(nb_spmd *s, nb_tensor *const *x, nb_tensor **y);
 bool nb_spmd_compile(nb_spmd *s);
+
+/* What the first device of this process runs, of one that is compiled. */
+nb_exec *nb_spmd_exec(const nb_spmd *s);
+
+/* Whether a program needs one: a line of it lies on a mesh. */
+bool nb_graph_is_sharded(const nb_graph *g);
 
 #endif

@@ -94,6 +94,22 @@ bool (*const nb_sharder)(const nb_call *c, int n,
 const void *(*const nb_part_sharding)(const nb_tensor *all,
                                       int k) = part_sharding;
 
+/* Of the visible dims of x: what is pending is not asked of others. */
+static nb_tensor *lay_like(nb_tensor *y, const nb_tensor *x)
+{
+    const nb_spec *of = x->sharding, *own = y->sharding;
+    nb_spec s;
+    if (own && y->nlanes == x->nlanes && nb_spec_same_layout(own, of)) return y;
+    memset(&s, 0, sizeof s);
+    s.mesh = of->mesh;
+    s.rank = x->rank;
+    for (int d = 0; d < x->rank; d++)
+        s.dim[d].axes = of->dim[x->nlanes + d].axes;
+    return nb_lay(y, nb_spec_intern(&s));
+}
+
+nb_tensor *(*const nb_layer)(nb_tensor *y, const nb_tensor *x) = lay_like;
+
 const nb_spec *nb_sharding(const nb_tensor *x)
 {
     return x->sharding;

@@ -141,7 +141,7 @@ static double slowest(const double *cost, const nb_cut *l)
 void nb_hop_price(nb_hop *s, const int64_t *size, int item)
 {
     const nb_mesh *m = s->from->mesh;
-    int64_t n = nb_cut_count(&s->axes), elements = 0, local;
+    int64_t n = nb_cut_count(&s->axes), elements = 0, local = 0;
     s->messages = 0;
     switch (s->kind) {
     case NB_HOP_SLICE:

@@ -166,7 +166,7 @@ nb_status nb_backward(nb_tensor *y, nb_tensor *ct, bool accumulate)
     for (int i = 0; ok && i < h.n; i++) {
         nb_tensor *old = accumulate ? nb_grad_of(h.x[i]) : NULL;
         nb_tensor *g = old ? nb_add(old, h.grad[i]) : h.grad[i];
-        ok = (h.grad[i] = nb_detach(g));
+        ok = (h.grad[i] = nb_detach(nb_laid_like(g, h.x[i])));
     }
     ok = ok && nb_realize_now(h.n, h.grad);
     for (int i = 0; ok && i < h.n; i++)
