@@ -181,8 +181,9 @@ def top() -> str:
 
 def module(path: str) -> str:
     """A module of the table: its names, from where they are."""
-    lines = []
-    for name, found in vars(sys.modules[path]).items():
+    lines, there = [], sys.modules[path]
+    late = {name: getattr(there, name) for name in vars(there)["__all__"]}
+    for name, found in (vars(there) | late).items():
         if name.startswith("__"):
             continue
         if isinstance(found, ModuleType):

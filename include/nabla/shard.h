@@ -66,6 +66,9 @@ typedef struct nb_axis {
 NB_API nb_status nb_axis_parse(const nb_mesh *m, const char *text, nb_axis *a);
 NB_API int nb_axis_text(const nb_mesh *m, nb_axis a, char *text, size_t room);
 
+/* Where a position is along it. */
+NB_API int nb_axis_coordinate(const nb_mesh *m, nb_axis a, int position);
+
 /* What a spec says, as plain data: axes are texts as above. */
 typedef struct nb_dim_parts {
     int naxes;

@@ -61,13 +61,31 @@ def _gather() -> dict[str, object]:
     return found
 
 
-def _module(path: str, names: dict[str, object]) -> None:
-    """Makes nabla.<path>, a module of names that are defined elsewhere."""
-    if not names:
+def _module(path: str, names: dict[str, object], late: str = "") -> None:
+    """Makes nabla.<path>, a module of names that are defined elsewhere; those
+    that are late are looked up when they are asked for."""
+    wanted = late.split()
+    if not names and not wanted:
         return
     module = _Module(f"nabla.{path}")
-    module.__dict__.update(names, __all__=list(names))
+
+    def find(name: str) -> object:
+        if name in wanted:
+            return _sharded(name)
+        raise AttributeError(f"module 'nabla.{path}' has no attribute {name!r}")
+
+    module.__dict__.update(names, __all__=[*names, *wanted])
+    if wanted:
+        module.__dict__["__getattr__"] = find
     _enter(path, module)
+
+
+def _sharded(name: str) -> object:
+    """One of the types of sharding, which need dataclasses: heavy."""
+    from . import _sharding
+
+    found: object = getattr(_sharding, name)
+    return found
 
 
 def _enter(path: str, module: _Module) -> None:
@@ -89,7 +107,10 @@ def _modules(found: dict[str, object]) -> None:
     for family, names in _table.FAMILIES.items():
         _module(f"ops.{family}", pick(names, inner))
     traces = "trace Trace forward_on_trace"
-    _module("core", pick(f"{_table.PYTREE} {traces}", vars(transforms)))
+    trees = pick(f"{_table.PYTREE} {traces}", vars(transforms))
+    _module("core", trees, _table.SHARDING)
+    for path, names in _table.LATE.items():
+        _module(path, {}, names)
     whole = "tree_flatten_full tree_unflatten_full"
     _module("core.common", pick(f"{_table.PYTREE} {whole}", vars(_nabla)))
     _enter("config", _config.config)
@@ -113,6 +134,8 @@ def __getattr__(name: str) -> object:
         return nabla.testing
     if name == "CompilationStats":  # with it comes dataclasses, which is heavy
         return transforms.CompilationStats
+    if name in _LATE:
+        return _sharded(name)
     raise AttributeError(f"module 'nabla' has no attribute {name!r}")
 
 
@@ -120,7 +143,9 @@ def __dir__() -> list[str]:
     return sorted([*globals(), *_LATE])
 
 
-_LATE = ("testing", "CompilationStats")
+_LATE = {"testing", "CompilationStats"} | (
+    {*_table.SHARDING.split()} & {*_table.NAMES.split()}
+)
 _found = _gather()
 globals().update(_found)
 _modules(_found)

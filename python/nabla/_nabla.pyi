@@ -8,6 +8,7 @@ from typing_extensions import Buffer
 
 from ._devices import Device, TensorType
 from ._dtypes import DType
+from ._sharding import DeviceMesh, ShardingSpec
 from ._tensor import At
 from .transforms._report import CompilationStats, Explanation, MemoryPlan
 from .transforms.compile import Lowered
@@ -386,3 +387,28 @@ def kernel_call(
     types: list[tuple[tuple[int, ...], DType]],
     attrs: list[tuple[str, int | float]],
 ) -> list[Tensor]: ...
+
+def mesh_new(
+    mesh: DeviceMesh,
+    name: str,
+    axes: list[str],
+    sizes: list[int],
+    devices: list[int],
+    bandwidth: float,
+    /,
+) -> object: ...
+def mesh_axis(mesh: DeviceMesh, axis: str, /) -> tuple[int, int, int]: ...
+def mesh_coordinate(mesh: DeviceMesh, device: int, axis: str, /) -> int: ...
+def mesh_text(mesh: DeviceMesh, /) -> str: ...
+def spec_check(spec: ShardingSpec, /) -> None: ...
+def spec_settle(
+    spec: Any, mesh: DeviceMesh | None, rank: int, /
+) -> ShardingSpec: ...
+def spec_parse(mesh: DeviceMesh, text: str, /) -> ShardingSpec: ...
+def spec_same(a: ShardingSpec, b: ShardingSpec, /) -> bool: ...
+def spec_local(
+    spec: ShardingSpec, shape: Sequence[int], device: int, /
+) -> tuple[int, ...]: ...
+def spec_global(
+    spec: ShardingSpec, shapes: list[Sequence[int]], /
+) -> tuple[int, ...]: ...

@@ -102,6 +102,18 @@ PyTreeDef register_pytree_node tensor_leaves traced untraced tree_flatten
 tree_leaves tree_map tree_structure tree_unflatten with_batch_dims
 """
 
+# Types of sharding, by the submodule of nabla.core.
+SHARDING = """
+DeviceMesh DimSpec P PartitionSpec ShardingSpec compute_global_shape
+compute_local_shape get_num_shards needs_reshard parse_sub_axis
+"""
+LATE = {
+    "core.sharding": SHARDING,
+    "core.sharding.spec": SHARDING,
+    "core.sharding.spmd": "create_replicated_spec compute_local_shape "
+    "compute_global_shape get_num_shards needs_reshard",
+}
+
 # What is taken from the extension as it stands.
 EXTENSION = """
 AxisError PyTreeDef Tensor can_cast manual_seed realize_all register_pytree_node

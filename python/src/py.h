@@ -125,6 +125,16 @@ int nb_py_compile_add(PyObject *module);
 int nb_py_custom_add(PyObject *module); /* custom.c */
 int nb_py_debug_add(PyObject *module);  /* debug.c */
 
+/* shard.c: specs.  From takes a ShardingSpec, whose rank must be `rank`, if that
+ * is not negative; or a P, a list of what DimSpec.from_raw takes or None, over
+ * `mesh`, a DeviceMesh, with `rank` dims.  To gives a ShardingSpec whose mesh is
+ * the DeviceMesh last made or used of those that are the same to the engine. */
+const nb_spec *nb_py_spec_from(PyObject *o, PyObject *mesh, int rank);
+PyObject *nb_py_spec_to(const nb_spec *s);
+const nb_mesh *nb_py_mesh_from(PyObject *o); /* a DeviceMesh */
+PyObject *nb_py_mesh_to(const nb_mesh *m);
+int nb_py_shard_add(PyObject *module);
+
 /* Of the engine, which does not say so in its header: a function that lets go
  * of what it closes over when it goes. */
 nb_func *nb_func_owning(nb_body *body, void *ctx, void (*release)(void *));

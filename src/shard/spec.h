@@ -61,7 +61,6 @@ typedef struct nb_uses {
     char why[200]; /* the last was refused */
 } nb_uses;
 bool nb_axis_use(const nb_mesh *m, nb_uses *u, nb_axis a);
-int nb_axis_coordinate(const nb_mesh *m, nb_axis a, int position);
 int64_t nb_cut_count(const nb_cut *l); /* product of the sizes */
 bool nb_cut_equal(const nb_cut *a, const nb_cut *b);
 bool nb_cut_has(const nb_cut *l, nb_axis a); /* overlaps one of them */
