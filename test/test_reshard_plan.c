@@ -6,6 +6,8 @@
 #include "support/check.h"
 #include "support/simulate.h"
 
+#include "base/memory.h"
+#include "nabla/reshard.h"
 #include "shard/deal.h"
 
 #include <stdio.h>
@@ -51,7 +53,7 @@ static const nb_reshard_plan *plan(const nb_mesh *m, const char *from,
                                    const char *into, const int64_t *size,
                                    const nb_plan_options *options)
 {
-    const nb_spec *a = spec_of(m, from), *b = spec_of(m, into);
+    const nb_spec *a = nb_spec_parse(m, from), *b = nb_spec_parse(m, into);
     if (!expect(a && b, "%s and %s are specs", from, into)) return NULL;
     return nb_reshard_find(a, b, size, 4, options);
 }
@@ -177,16 +179,10 @@ typedef struct kase {
     const nb_spec *from, *into;
 } kase;
 
-static kase draw_case(int naxes_most, bool pending)
+static kase draw_case(bool pending)
 {
-    static const struct {
-        const char *axes;
-        int size[3];
-    } shapes[] = {{"x", {2}},     {"x", {4}},     {"xy", {2, 2}},
-                  {"xy", {2, 4}}, {"xy", {3, 2}}, {"xyz", {2, 2, 2}}};
     static const int64_t sizes[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12};
-    unsigned n = naxes_most == 1 ? 2 : 6, k = below(n);
-    kase c = {.mesh = mesh(shapes[k].axes, shapes[k].size), .elements = 1};
+    kase c = {.mesh = mesh_draw(false), .elements = 1};
     nb_reduce kind = (nb_reduce[]){NB_SUM, NB_MAX, NB_MIN}[below(3)];
     c.rank = 1 + (int)below(3);
     for (int d = 0; d < c.rank; d++) {
@@ -249,7 +245,7 @@ static void test_random(void)
 {
     int steps[8] = {0};
     for (int i = 0; i < 6000; i++) {
-        kase c = draw_case(3, i % 2);
+        kase c = draw_case(i % 2);
         nb_plan_options options = {.idle_axes = below(4) == 0,
                                    .wide = below(2),
                                    .exchange = below(4) == 0};
@@ -272,10 +268,226 @@ static void test_random(void)
     }
 }
 
+/* Steps that would need more memory than there may be are not taken. */
+static void test_memory(void)
+{
+    int64_t s[2] = {16, 16};
+    const nb_mesh *m = mesh("xy", (int[]){2, 2});
+    nb_plan_options tight = {.memory = 1024}, none = {.memory = 500};
+    const nb_reshard_plan *p = plan(m, "[x,.]", "[y,.]", s, NULL);
+    expect(p && p->n == 1 && p->peak == 1024, "a permutation: 512 and 512");
+    p = plan(m, "[(x y),.]", "[.,.]", s, NULL);
+    expect(p && p->peak == 256 + 1024, "a gather: 256 and 1024");
+    expect(!plan(m, "[(x y),.]", "[.,.]", s, &tight) &&
+               failed_with(NB_EVALUE, "within 1024 bytes"),
+           "or nothing");
+    p = plan(m, "[x,.]", "[.,x]", s, &tight);
+    expect(p && p->peak <= 1024, "an all-to-all fits");
+    expect(!plan(m, "[x,.]", "[.,x]", s, &none) &&
+               failed_with(NB_EVALUE, "within 500 bytes"),
+           "not everywhere");
+}
+
+/* Meshes that arrange the same devices differently. */
+static void test_meshes(void)
+{
+    const char *xy[] = {"x", "y"}, *t[] = {"t"};
+    kase c = {.rank = 2, .size = {7, 6}, .elements = 42};
+    c.mesh = nb_mesh_new("a", 2, xy, (int[]){2, 2}, (int[]){3, 1, 0, 2});
+    const nb_mesh *b = nb_mesh_new("b", 1, t, (int[]){4}, NULL);
+    const char *from[] = {"[x,y]", "[(y x),.]", "[x,.]P{y}", "[.,.]"};
+    const char *into[] = {"[t,.]", "[.,t]", "[.,.]P{t}", "[.,.]"};
+    for (int i = 0; i < 16; i++) {
+        c.from = nb_spec_parse(c.mesh, from[i / 4]);
+        c.into = nb_spec_parse(b, into[i % 4]);
+        const nb_reshard_plan *p =
+            nb_reshard_find(c.from, c.into, c.size, 4, NULL);
+        const char *wrong = p ? run(&c, p) : "no plan";
+        expect(!wrong, "@a %s -> @b %s: %s", from[i / 4], into[i % 4],
+               wrong ? wrong : "");
+    }
+    const nb_mesh *other =
+        nb_mesh_new("c", 1, t, (int[]){4}, (int[]){1, 2, 3, 4});
+    const nb_mesh *small = nb_mesh_new("d", 1, t, (int[]){2}, NULL);
+    c.from = nb_spec_parse(b, "[t,.]");
+    expect(!nb_reshard_find(c.from, nb_spec_parse(other, "[t,.]"), c.size, 4,
+                            NULL) &&
+               failed_with(NB_EVALUE, "@b and @c have different devices"),
+           "other devices");
+    expect(!nb_reshard_find(c.from, nb_spec_parse(small, "[t,.]"), c.size, 4,
+                            NULL) &&
+               failed_with(NB_EVALUE, "@b and @d have different devices"),
+           "fewer devices");
+    expect(!nb_reshard_find(c.from, nb_spec_parse(b, "[t]"), c.size, 4, NULL) &&
+               failed_with(NB_EVALUE, "from 2 dims to 1"),
+           "another rank");
+}
+
+/* The same question has the same answer, and layouts are all that counts. */
+static void test_remembered(void)
+{
+    int64_t s[2] = {64, 32}, other[2] = {64, 48};
+    const nb_mesh *m = m24();
+    const nb_reshard_plan *p = plan(m, "[dp,.]", "[tp,.]", s, NULL);
+    nb_plan_options direct = {.exchange = true};
+    expect(p && p == plan(m, "[dp,.]", "[tp,.]", s, NULL), "the same plan");
+    expect(p == plan(m, "[dp ?,.]", "[tp p1,.]R{dp}", s, NULL),
+           "open dims, priorities and vetoes do not count");
+    expect(p != plan(m, "[dp,.]", "[tp,.]", other, NULL), "sizes do");
+    expect(p != plan(m, "[dp,.]", "[tp,.]", s, &direct), "options do");
+    expect(p != nb_reshard_find(nb_spec_parse(m, "[dp,.]"),
+                                nb_spec_parse(m, "[tp,.]"), s, 2, NULL),
+           "bytes of an element do");
+    nb_mesh_set_cost(m, 0, 1, 2);
+    const nb_reshard_plan *dear = plan(m, "[dp,.]", "[tp,.]", s, NULL);
+    nb_mesh_set_cost(m, 0, 0, 1);
+    expect(dear && dear != p && dear->seconds > p->seconds, "costs do");
+    expect(p == plan(m, "[dp,.]", "[tp,.]", s, NULL), "old costs, old plan");
+}
+
+/* A slow axis is used while data is small. */
+static void test_costs(void)
+{
+    int64_t s[2] = {16, 16};
+    const nb_mesh *m =
+        nb_mesh_new("slow", 2, (const char *[]){"x", "y"}, (int[]){2, 2}, NULL);
+    nb_mesh_set_cost(m, 0, 5, 100);
+    const nb_reshard_plan *p = plan(m, "[.,.]P{x,y}", "[.,.]", s, NULL);
+    expect(p && strcmp(kinds(p), "all_reduce") != 0 && p->bytes >= p->bound,
+           "not all of it over x: %s", p ? kinds(p) : "");
+    p = plan(m, "[x,.]", "[.,.]", s, NULL);
+    expect(p && p->seconds == 5 + 51200, "a message and 512 bytes");
+    p = plan(m, "[y,.]", "[.,.]", s, NULL);
+    expect(p && p->seconds == 512, "512 bytes");
+}
+
+/* Pieces of an axis that no one cut of it has, and more axes than a search can
+ * look at: there still is a plan. */
+static void test_wide(void)
+{
+    kase c = {.rank = 2, .size = {12, 13}, .elements = 156};
+    c.mesh = mesh("x", (int[]){12});
+    nb_plan_options direct = {.exchange = true};
+    const char *from[] = {"[x:(1)2,x:(2)2]", "[x:(1)6,.]",
+                          "[x:(1)2,.]P{x:(2)2}", "[x,.]"};
+    const char *into[] = {"[x:(1)3,x:(3)4]", "[.,x:(1)4]",
+                          "[x:(3)2,.]P{x:(1)3}", "[x:(1)3,.]P{x:(3)4}"};
+    for (int i = 0; i < 32; i++) {
+        c.from = nb_spec_parse(c.mesh, from[i / 2 / 4]);
+        c.into = nb_spec_parse(c.mesh, into[i / 2 % 4]);
+        const nb_reshard_plan *p =
+            nb_reshard_find(c.from, c.into, c.size, 4, i % 2 ? &direct : NULL);
+        const char *wrong = p ? run(&c, p) : "no plan";
+        expect(!wrong, "%s -> %s: %s", from[i / 2 / 4], into[i / 2 % 4],
+               wrong ? wrong : "");
+    }
+    int64_t s[4] = {64, 64, 64, 64};
+    const nb_mesh *m = mesh("abcdefgh", (int[]){2, 2, 2, 2, 2, 2, 2, 2});
+    const nb_reshard_plan *p = plan(m, "[(a b g),(c d h),(e f),.]",
+                                    "[h,(f e),(d c),(b a g)]", s, NULL);
+    expect(p && p->bytes < 4 * p->bound, "eight axes: near the bound");
+}
+
+static void test_text(void)
+{
+    int64_t s[2] = {32, 256}, eight[2] = {8, 8};
+    const nb_mesh *m = m24();
+    const nb_spec *a = nb_spec_parse(m, "[dp,tp]");
+    const nb_spec *b = nb_spec_parse(m, "[tp,dp]");
+    const nb_reshard_plan *p = nb_reshard_plan_of(a, b, 2, s, NB_F32, 0);
+    char *text = p ? nb_reshard_plan_text(p) : NULL;
+    expect(text && strcmp(text, "all_to_all dp: dim 0 to 1, 2048 B\n"
+                                "permute dp,tp: dim 1, 4096 B\n"
+                                "all_to_all tp: dim 1 to 0, 3072 B\n"
+                                "total 9216 B, bound 4096 B\n") == 0,
+           "%s", text ? text : "no text");
+    nb_text_release(text);
+    expect(p && nb_reshard_plan_steps(p) == 3 &&
+               strcmp(nb_reshard_step_kind(p, 1), "permute") == 0 &&
+               strcmp(nb_reshard_step_axes(p, 1), "dp,tp") == 0 &&
+               nb_reshard_step_into(p, 2) == b &&
+               nb_reshard_step_bytes(p, 2) == 3072,
+           "step by step");
+    expect(!nb_reshard_step_kind(p, 3) && failed_with(NB_EVALUE, "step 3"),
+           "no step 3");
+    p = nb_reshard_plan_of(a, b, 2, s, NB_F32, NB_RESHARD_EXCHANGE);
+    expect(p && nb_reshard_plan_bytes(p) == 4096, "an exchange, if it may");
+    p = nb_reshard_plan_of(nb_spec_parse(m, "[dp,.]"),
+                           nb_spec_parse(m, "[tp,.]"), 2, eight, NB_F32, 0);
+    text = p ? nb_reshard_plan_text(p) : NULL;
+    expect(text && strstr(text, "total 64 B, bound 64 B: minimal\n"), "%s",
+           text ? text : "no text");
+    nb_text_release(text);
+    expect(!nb_reshard_plan_of(a, b, 3, s, NB_F32, 0) &&
+               failed_with(NB_EVALUE, "3 sizes for a spec of 2 dims"),
+           "wrong rank");
+    expect(!nb_reshard_plan_of(a, b, 2, s, NB_NOTYPE, 0) &&
+               failed_with(NB_EVALUE, "dtype"),
+           "no dtype");
+    expect(!nb_reshard_plan_of(a, b, 2, (int64_t[]){-1, 2}, NB_F32, 0) &&
+               failed_with(NB_EVALUE, "size -1"),
+           "no such size");
+}
+
+/* Memory runs out anywhere: an error, nothing is left behind, and the next
+ * attempt finds the plan. */
+static void test_faults(void)
+{
+    const nb_mesh *m = m222();
+    const nb_spec *a = nb_spec_parse(m, "[x,y,.]P{z}");
+    const nb_spec *b = nb_spec_parse(m, "[.,z,(y x)]");
+    int64_t s[3] = {11, 13, 17}, live = nb_memory_live();
+    for (int nth = 1; nth < 200; nth++) {
+        nb_fault_set(nth);
+        const nb_reshard_plan *p = nb_reshard_find(a, b, s, 4, NULL);
+        bool struck = !nb_fault_is_set();
+        nb_fault_set(0);
+        bool failed = nb_error_code() != NB_OK;
+        nb_error_clear();
+        expect(p || failed, "fault %d: a plan or an error", nth);
+        expect(nb_memory_live() == live, "fault %d: nothing is left", nth);
+        if (p && !struck) return;
+    }
+    expect(false, "there is a plan in the end");
+}
+
+/* Bytes over the bound: sixty pairs each.  What is pending must be summed
+ * before it is sent on, so there the bound is not always reached. */
+static void test_ratios(void)
+{
+    nb_plan_options plain = {0}, direct = {.exchange = true, .wide = true};
+    nb_plan_options any = {.exchange = true, .wide = true, .idle_axes = true};
+    const struct {
+        const char *name;
+        bool one_axis, pending;
+        const nb_plan_options *options;
+        double most; /* 0: any */
+    } row[] = {{"one axis", true, false, &direct, 1},
+               {"any mesh", false, false, &direct, 1},
+               {"one axis, pending", true, true, &direct, 1.25},
+               {"any mesh, pending", false, true, &direct, 1.25},
+               {"any mesh, pending, idle", false, true, &any, 1.25},
+               {"one axis, collectives", true, false, &plain, 0},
+               {"any mesh, collectives", false, false, &plain, 0}};
+    printf("%-26s %8s %8s %8s\n", "bytes / bound", "worst", "all", "minimal");
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+        ratios r =
+            reshard_ratios(row[i].one_axis, row[i].pending, 60, row[i].options);
+        printf("%-26s %8.3f %8.3f %5d/60\n", row[i].name, r.worst, r.all,
+               r.minimal);
+        if (row[i].most)
+            expect(r.all > 0 &&
+                       (row[i].pending ? r.all : r.worst) <= row[i].most,
+                   "%s: %g, %g at worst", row[i].name, r.all, r.worst);
+    }
+}
+
 int main(void)
 {
-    void (*const all[])(void) = {test_specified, test_common, test_prices,
-                                 test_bounds, test_random};
+    void (*const all[])(void) = {
+        test_specified, test_common, test_prices,     test_bounds, test_random,
+        test_memory,    test_meshes, test_remembered, test_costs,  test_wide,
+        test_text,      test_faults, test_ratios};
     none_leaks(sizeof all / sizeof all[0], all);
     return tally();
 }

@@ -44,6 +44,7 @@
 #include "nabla/ops.h"
 #include "nabla/random.h"
 #include "nabla/reduce.h"
+#include "nabla/reshard.h"
 #include "nabla/shard.h"
 #include "nabla/tensor.h"
 #include "nabla/transform.h"

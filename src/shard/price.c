@@ -9,6 +9,11 @@
 
 enum { FEW_DEVICES = 1024 };
 
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return a / b + (a % b != 0);
+}
+
 static int64_t box_elements(const nb_box *b, int rank)
 {
     int64_t n = 1;
@@ -43,19 +48,34 @@ static void boxes(const nb_spec *from, const nb_spec *into, const int64_t *size,
     nb_spec_box(into, size, there, wants);
 }
 
-/* Elements that some device lacks, at most. */
+/* Elements that some device lacks, at most.  Which block of a dim one has does
+ * not depend on the other dims, so a dim that is split the same before and
+ * after only multiplies: by its largest block. */
 static int64_t lacking(const nb_spec *from, const nb_spec *into,
                        const int64_t *size)
 {
-    int64_t most = 0;
+    bool across = from->mesh != into->mesh;
+    int64_t most = 0, times = 1;
+    nb_spec a = {.mesh = from->mesh}, b = {.mesh = into->mesh};
+    int64_t sizes[NB_MAX_DIMS];
+    for (int d = 0; d < from->rank; d++) {
+        const nb_cut *x = &from->dim[d].axes, *y = &into->dim[d].axes;
+        if (!across && nb_cut_equal(x, y)) {
+            times *= ceil_div(size[d], nb_cut_count(x));
+            continue;
+        }
+        a.dim[a.rank++].axes = *x;
+        b.dim[b.rank].axes = *y;
+        sizes[b.rank++] = size[d];
+    }
     for (int p = 0; p < from->mesh->ndevices; p++) {
         nb_box has, wants;
-        boxes(from, into, size, p, &has, &wants);
-        int64_t n = box_elements(&wants, from->rank) -
-                    common_elements(&has, &wants, from->rank);
+        boxes(&a, &b, sizes, p, &has, &wants);
+        int64_t n = box_elements(&wants, a.rank) -
+                    common_elements(&has, &wants, a.rank);
         if (n > most) most = n;
     }
-    return most;
+    return most * times;
 }
 
 static bool is_even(const nb_spec *s, const int64_t *size)
@@ -88,11 +108,6 @@ static int64_t moved(const nb_hop *s, const int64_t *size)
         return lacking(s->from, s->into, size);
     if (s->kind == NB_HOP_PERMUTE) return all;
     return all - least_kept(s->from, s->into, size);
-}
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return a / b + (a % b != 0);
 }
 
 /* Number of the block that has element e; empty ones are passed over. */

@@ -1,9 +1,7 @@
 /* simulate.c - plans carried out on numbers, the slow way. */
 #include "support/simulate.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 unsigned below(unsigned n)
 {
@@ -210,54 +208,6 @@ const char *world_check(const world *w)
     return NULL;
 }
 
-/* One axis, "x" or "x:(2)4". */
-static nb_axis axis_of(const nb_mesh *m, const char **text)
-{
-    char name[32];
-    int n = 0, pre, size;
-    sscanf(*text, "%31[A-Za-z0-9_]%n", name, &n);
-    *text += n;
-    nb_axis a = nb_axis_full(m, nb_mesh_axis_find(m, name));
-    if (sscanf(*text, ":(%d)%d%n", &pre, &size, &n) == 2) {
-        a = (nb_axis){a.axis, (uint16_t)pre, (uint16_t)size};
-        *text += n;
-    }
-    return a;
-}
-
-static void list_of(const nb_mesh *m, const char **text, const char *end,
-                    nb_cut *l)
-{
-    while (!strchr(end, **text)) {
-        if (**text == ' ' || **text == ',')
-            ++*text;
-        else
-            nb_cut_add(l, axis_of(m, text));
-    }
-}
-
-const nb_spec *spec_of(const nb_mesh *m, const char *text)
-{
-    nb_spec s = {.mesh = m};
-    for (text++; *text && *text != ']'; s.rank++) {
-        text += *text == ' ';
-        bool group = *text == '(';
-        if (*text == '.')
-            text++;
-        else
-            list_of(m, (text += group, &text), group ? ")" : ",]",
-                    &s.dim[s.rank].axes);
-        text += group;
-        text += *text == ',';
-    }
-    text++;
-    if (strncmp(text, "Pmax", 4) == 0) s.kind = NB_MAX;
-    if (strncmp(text, "Pmin", 4) == 0) s.kind = NB_MIN;
-    if ((text = strchr(text, '{')))
-        list_of(m, (text++, &text), "}", &s.partial);
-    return nb_spec_intern(&s);
-}
-
 /* Pieces of the axes in random order. */
 static int pieces(const nb_mesh *m, nb_axis *piece)
 {
@@ -293,4 +243,40 @@ const nb_spec *spec_draw(const nb_mesh *m, int rank, nb_reduce kind,
             nb_cut_add(&s.partial, piece[i]);
     }
     return nb_spec_intern(&s);
+}
+
+static const struct {
+    int naxes, size[3];
+} shapes[] = {{1, {2}},    {1, {4}},    {2, {2, 2}},
+              {2, {2, 4}}, {2, {3, 2}}, {3, {2, 2, 2}}};
+
+const nb_mesh *mesh_draw(bool one_axis)
+{
+    unsigned k = below(one_axis ? 2 : 6);
+    return nb_mesh_new("m", shapes[k].naxes, (const char *[]){"x", "y", "z"},
+                       shapes[k].size, NULL);
+}
+
+ratios reshard_ratios(bool one_axis, bool pending, int pairs,
+                      const nb_plan_options *options)
+{
+    ratios r = {0, 0, 0};
+    int64_t bytes = 0, bound = 0;
+    for (int i = 0; i < pairs; i++) {
+        const nb_mesh *m = mesh_draw(one_axis);
+        int rank = 1 + (int)below(3);
+        int64_t size[3] = {24, 48, 24};
+        const nb_spec *from = spec_draw(m, rank, NB_SUM, pending);
+        const nb_spec *into = spec_draw(m, rank, NB_SUM, false);
+        const nb_reshard_plan *p =
+            nb_reshard_find(from, into, size, 4, options);
+        if (!p) return r;
+        double ratio = p->bound ? (double)p->bytes / (double)p->bound : 1;
+        if (ratio > r.worst) r.worst = ratio;
+        r.minimal += p->bytes == p->bound;
+        bytes += p->bytes;
+        bound += p->bound;
+    }
+    r.all = bound ? (double)bytes / (double)bound : 1;
+    return r;
 }

@@ -27,12 +27,21 @@ const char *world_step(world *w, const nb_hop *step, int64_t *received);
 /* NULL, or what is wrong with the values. */
 const char *world_check(const world *w);
 
-/* "[x, (x y:(1)2), .]P{z}", "Pmax{z}", on a mesh. */
-const nb_spec *spec_of(const nb_mesh *m, const char *text);
+/* One of the meshes (2), (4), (2,2), (2,4), (3,2), (2,2,2), or of the first
+ * two. */
+const nb_mesh *mesh_draw(bool one_axis);
 
 /* A spec of random pieces of the axes, some in dims, some pending. */
 const nb_spec *spec_draw(const nb_mesh *m, int rank, nb_reduce kind,
                          bool pending);
 unsigned below(unsigned n); /* a random number */
+
+/* Bytes of plans against their bounds, over random pairs of specs. */
+typedef struct ratios {
+    int minimal;       /* how many reach their bound */
+    double worst, all; /* of one pair; of the sums */
+} ratios;
+ratios reshard_ratios(bool one_axis, bool pending, int pairs,
+                      const nb_plan_options *options);
 
 #endif
