@@ -45,6 +45,7 @@
 #include "nabla/random.h"
 #include "nabla/reduce.h"
 #include "nabla/reshard.h"
+#include "nabla/rule.h"
 #include "nabla/shard.h"
 #include "nabla/tensor.h"
 #include "nabla/transform.h"

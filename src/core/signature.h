@@ -75,7 +75,7 @@ typedef struct nb_sig {
 /* NULL with NB_EVALUE and the position where the text is wrong. */
 const nb_sig *nb_sig_parse(const char *text);
 
-/* The parts as text in one form, which parses to the same.  A factor whose name
+/* The parts as text in one form, which parses to the same; t is empty.  A factor whose name
  * does not begin with a letter prints as `?`. */
 typedef struct nb_sig_parts {
     int nin, nout, nfactors;

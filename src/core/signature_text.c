@@ -26,6 +26,12 @@ static bool has_name(const nb_factor *f)
     return isalpha((unsigned char)f->name[0]);
 }
 
+/* All but the first word follow a blank. */
+static void blank(nb_text *t)
+{
+    if (t->n) nb_text_put(t, " ", 1);
+}
+
 static void write_dim(nb_text *t, const nb_sig_parts *p, const nb_dim *d)
 {
     if (d->n == 0) nb_text_add(t, "1");
@@ -39,11 +45,14 @@ static void write_dim(nb_text *t, const nb_sig_parts *p, const nb_dim *d)
 
 static void write_term(nb_text *t, const nb_sig_parts *p, const nb_term *term)
 {
-    if (term->dots) nb_text_add(t, "...");
+    if (term->dots) {
+        blank(t);
+        nb_text_add(t, "...");
+    }
     if (term->dots && p->batch[term->batch])
         nb_text_add(t, "%d", p->batch[term->batch]);
     for (int d = 0; d < term->n; d++) {
-        nb_text_add(t, term->dots || d ? " " : "");
+        blank(t);
         write_dim(t, p, &term->dim[d]);
     }
 }
@@ -51,7 +60,7 @@ static void write_term(nb_text *t, const nb_sig_parts *p, const nb_term *term)
 static void write_side(nb_text *t, const nb_sig_parts *p, int from, int n)
 {
     for (int k = 0; k < n; k++) {
-        nb_text_add(t, k ? ", " : "");
+        if (k) nb_text_put(t, ",", 1);
         write_term(t, p, &p->term[from + k]);
     }
 }
@@ -80,11 +89,9 @@ bool nb_sig_write(nb_text *t, const nb_sig_parts *p)
 {
     bool any = false;
     write_side(t, p, 0, p->nin);
-    nb_text_add(t, t->n ? " ->" : "->");
-    int before = t->n;
-    nb_text_add(t, " ");
+    blank(t);
+    nb_text_put(t, "->", 2);
     write_side(t, p, p->nin, p->nout);
-    if (t->n == before + 1 && !t->failed) t->data[t->n = before] = '\0';
     for (int k = 1; k < KINDS; k++)
         write_kind(t, p, false, k, &any);
     for (int k = 1; k < REDUCES; k++)
