@@ -22,6 +22,7 @@ from . import (  # noqa: E402
     _functions,
     _interop,
     _operations,
+    _rules,
     _table,
     _tensor,
     debug,
@@ -113,6 +114,10 @@ def _modules(found: dict[str, object]) -> None:
         _module(path, {}, names)
     whole = "tree_flatten_full tree_unflatten_full"
     _module("core.common", pick(f"{_table.PYTREE} {whole}", vars(_nabla)))
+    rules = {c.__name__: c for c in (_rules.OpShardingRuleTemplate,
+                                     _rules.OpShardingRule)}
+    for path in ("", ".spmd", ".propagation"):
+        _module(f"core.sharding{path}", dict(rules))
     _enter("config", _config.config)
 
 
