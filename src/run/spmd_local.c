@@ -149,20 +149,26 @@ static bool call(maker *m, int line)
     nb_tensor *y = m->node[line], *few[8], **in = few;
     nb_call c = nb_call_of(y);
     if (c.op == &nb_op_part)
-        return add_version(m, line, y->sharding, m->part[l->in[0]][c.attr[0]]);
+        return add_version(m, line, nb_spec_on(y, m->mesh),
+                           m->part[l->in[0]][c.attr[0]]);
     if (c.op->places)
         return add_version(m, line, y->sharding,
                            value(m, l->in[0], y->sharding));
-    const nb_decision *d = l->multi ? y->sharding : nb_decide(&c, 1, &y);
-    if (!d) return false;
+    const nb_decision *d = NULL; /* of what lies on no device there is none */
+    if (y->sharding && !(d = l->multi ? y->sharding : nb_decide(&c, 1, &y)))
+        return false;
     if (c.nin > 8 && !(in = nb_alloc((size_t)c.nin * sizeof *in))) return false;
     bool ok = true;
     for (int i = 0; ok && i < c.nin; i++)
-        ok = (in[i] = value(m, l->in[i], d->need[i])) != NULL;
+        ok = (in[i] = d ? value(m, l->in[i], d->need[i])
+                        : m->of[l->in[i]]->x) != NULL;
+    const nb_spec *give = l->multi ? NULL
+                          : d      ? d->give[0]
+                                   : nb_spec_on(y, m->mesh);
     if (ok && l->multi)
         ok = call_many(m, line, &c, in);
     else if (ok)
-        ok = add_version(m, line, d->give[0], call_one(m, &c, in, d->give[0]));
+        ok = give && add_version(m, line, give, call_one(m, &c, in, give));
     if (in != few) nb_free(in);
     return ok;
 }

@@ -193,8 +193,12 @@ static bool key_of(key *k, const nb_call *c, int nout, nb_tensor *const *out)
     k->n = k->nids = 0;
     if (c->op->release) return false; /* made at the call, gone with it */
     bool ok = key_add(k, (intptr_t)c->op) && key_add(k, (intptr_t)c->sig);
-    for (int i = 0; ok && i < c->nin; i++)
-        ok = key_tensor(k, c->in[i]);
+    for (int i = 0; ok && i < c->nin; i++) {
+        int same = 0; /* x * x is not x * y */
+        while (c->in[same] != c->in[i])
+            same++;
+        ok = key_add(k, same) && key_tensor(k, c->in[i]);
+    }
     for (int i = 0; ok && i < nout; i++)
         ok = key_tensor(k, out[i]);
     if (ok && c->op->dim_of) /* axis, lane, size */

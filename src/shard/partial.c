@@ -53,6 +53,8 @@ static int largest(const nb_work *w, nb_axis a, nb_reduce kind, unsigned of)
     int64_t most = -1;
     for (int t = 0; t < w->f->nin; t++) {
         int64_t n = nb_spec_elements(w->from[t], w->f->tensor[t].size);
+        for (int u = 0; u < t; u++) /* reduced for one, it is for both */
+            if (w->call->in[t] == w->call->in[u]) return -1;
         if (!has(w, t, a, kind) || n <= most) continue;
         if (t >= 32 || !(of >> t & 1)) return -1;
         best = t;
