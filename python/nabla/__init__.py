@@ -114,10 +114,8 @@ def _modules(found: dict[str, object]) -> None:
         _module(path, {}, names)
     whole = "tree_flatten_full tree_unflatten_full"
     _module("core.common", pick(f"{_table.PYTREE} {whole}", vars(_nabla)))
-    rules = {c.__name__: c for c in (_rules.OpShardingRuleTemplate,
-                                     _rules.OpShardingRule)}
     for path in ("", ".spmd", ".propagation"):
-        _module(f"core.sharding{path}", dict(rules))
+        _module(f"core.sharding{path}", pick(_table.RULES, vars(_rules)))
     _enter("config", _config.config)
 
 

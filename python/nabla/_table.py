@@ -48,6 +48,9 @@ reduce_sum_physical slice_update squeeze_physical tensordot unique_all
 unique_counts unique_inverse unsqueeze_physical unstack zeros_like
 """
 
+# What nabla.core.sharding offers of rules.
+RULES = "OpShardingRuleTemplate OpShardingRule"
+
 # The families of ops, by the submodule of nabla.ops.
 FAMILIES = {
     "unary": """

@@ -1,5 +1,6 @@
 """The rule language from Python: templates, rules, refusals."""
 
+import doctest
 import random
 import warnings
 
@@ -9,6 +10,8 @@ from nabla.core.sharding.propagation import (
     OpShardingRule,
     OpShardingRuleTemplate,
 )
+
+from nabla import _rules
 
 parse = OpShardingRuleTemplate.parse
 
@@ -150,3 +153,7 @@ def test_what_prints_parses_to_the_same():
 
 def test_spmd_names_it_too():
     assert spmd.OpShardingRuleTemplate is OpShardingRuleTemplate
+
+
+def test_examples_are_true():
+    assert doctest.testmod(_rules).failed == 0
