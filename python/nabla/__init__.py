@@ -110,12 +110,12 @@ def _modules(found: dict[str, object]) -> None:
     traces = "trace Trace forward_on_trace"
     trees = pick(f"{_table.PYTREE} {traces}", vars(transforms))
     _module("core", trees, _table.SHARDING)
+    rules = pick(_table.RULES, vars(_rules))
     for path, names in _table.LATE.items():
-        _module(path, {}, names)
+        has = path in _table.RULES_IN.split()
+        _module(path, rules if has else {}, names)
     whole = "tree_flatten_full tree_unflatten_full"
     _module("core.common", pick(f"{_table.PYTREE} {whole}", vars(_nabla)))
-    for path in ("", ".spmd", ".propagation"):
-        _module(f"core.sharding{path}", pick(_table.RULES, vars(_rules)))
     _enter("config", _config.config)
 
 

@@ -48,8 +48,9 @@ reduce_sum_physical slice_update squeeze_physical tensordot unique_all
 unique_counts unique_inverse unsqueeze_physical unstack zeros_like
 """
 
-# What nabla.core.sharding offers of rules.
+# Types of rules, and where they are.
 RULES = "OpShardingRuleTemplate OpShardingRule"
+RULES_IN = "core.sharding.spmd core.sharding.propagation"
 
 # The families of ops, by the submodule of nabla.ops.
 FAMILIES = {
@@ -113,6 +114,7 @@ compute_local_shape get_num_shards needs_reshard parse_sub_axis
 LATE = {
     "core.sharding": SHARDING,
     "core.sharding.spec": SHARDING,
+    "core.sharding.propagation": "",
     "core.sharding.spmd": "create_replicated_spec compute_local_shape "
     "compute_global_shape get_num_shards needs_reshard",
 }

@@ -5,6 +5,7 @@ import random
 import warnings
 
 import pytest
+from nabla.core import sharding
 from nabla.core.sharding import spmd
 from nabla.core.sharding.propagation import (
     OpShardingRule,
@@ -151,8 +152,9 @@ def test_what_prints_parses_to_the_same():
         assert repr(once) == repr(again)
 
 
-def test_spmd_names_it_too():
+def test_rules_stand_beside_specs():
     assert spmd.OpShardingRuleTemplate is OpShardingRuleTemplate
+    assert sharding.DeviceMesh.__name__ == "DeviceMesh"
 
 
 def test_examples_are_true():
