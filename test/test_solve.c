@@ -347,6 +347,33 @@ static void wide_nets_have_a_gap(void)
     nb_problem_free(p);
 }
 
+/* Where CBC is installed it closes gaps; where not, nothing changes. */
+static void cbc_closes_gaps(void)
+{
+    static drawn d;
+    nb_solve_options o = {.table = 1, .gap = 1e-9};
+    int closed = 0;
+    for (int k = 0; k < 150; k++) {
+        int64_t least[ROWS];
+        draw_problem(&d, 0, k % 2 ? 10 : 0);
+        draw_budgets(&d, k % 3);
+        nb_problem *p = problem_of(&d);
+        nb_solution *s = p ? nb_problem_solve(p, &o) : NULL;
+        double best = try_all(&d, least);
+        if (!expect(s != NULL, "solved")) continue;
+        double slack = isfinite(best) ? 1e-5 * fabs(best) : 0;
+        expect(s->bound <= best + slack && s->cost >= best - slack,
+               "bound %g, optimum %g, found %g", s->bound, best, s->cost);
+        if (!strcmp(s->how, "cbc") && s->proved) {
+            expect(close_to(s->cost, best), "%g is %g", s->cost, best);
+            closed++;
+        }
+        nb_solution_free(s);
+        nb_problem_free(p);
+    }
+    printf("%d gaps closed by CBC\n", closed);
+}
+
 static void budgets_that_cannot_be_kept(void)
 {
     static const int64_t bytes[3] = {100, 40, 60};
@@ -439,6 +466,7 @@ int main(void)
     long_chains_and_rings();
     grids();
     wide_nets_have_a_gap();
+    cbc_closes_gaps();
     budgets_that_cannot_be_kept();
     bad_problems_are_refused();
     memory_may_run_out();

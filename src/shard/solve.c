@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum { TABLE = 40 * 1000 * 1000 };
-static const double WORK = 3e9;
+static const double WORK = 3e9, GAP = 0.01, SECONDS = 20;
 
 nb_problem *nb_problem_new(int nrows)
 {
@@ -203,7 +203,9 @@ static bool solve_net(nb_solution *s, const nb_problem *p, const nb_net *g,
     s->how = r.tree ? "elimination" : "search";
     nb_relaxed_close(&r);
     if (!ok) return false;
-    if (!is_closed(&f) && !(o && o->no_cbc) && nb_cbc_solve(g, 30, &f))
+    bool large = f.value - f.bound > (o && o->gap ? o->gap : GAP) * f.value;
+    if ((large || !isfinite(f.value)) && f.bound < INFINITY &&
+        !(o && o->no_cbc) && nb_cbc_solve(g, SECONDS, &f))
         s->how = "cbc";
     s->feasible = isfinite(f.value);
     s->cost = f.value;

@@ -37,7 +37,8 @@ bool nb_problem_budget(nb_problem *p, int row, int64_t bytes);
 typedef struct nb_solve_options {
     int64_t table; /* entries of the largest table; 0: 40 million */
     int64_t work;  /* additions spent on closing a gap; 0: a few seconds */
-    bool no_cbc;   /* never ask an installed CBC */
+    bool no_cbc;   /* never ask an installed CBC, else where a gap is large */
+    double gap;    /* the gap that is; 0: a hundredth of the cost */
 } nb_solve_options;
 
 typedef struct nb_solution {

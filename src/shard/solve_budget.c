@@ -100,7 +100,7 @@ static void keep_best(solver *s, const double *y, double bound, double *best)
 static bool price_enough(solver *s, point lo, point *hi, double *best)
 {
     double bound, y = (fabs(lo.cost) + 1) / (lo.bytes + 1) * 1e-3;
-    for (int k = 0; k < 200; k++, y *= 8) {
+    for (int k = 0; k < 60; k++, y *= 8) {
         if (!evaluate(s, &y, &bound)) return false;
         keep_best(s, &y, bound, best);
         *hi = point_now(s);
@@ -114,6 +114,7 @@ static bool price_enough(solver *s, point lo, point *hi, double *best)
 static bool cut_lines(solver *s, double *best)
 {
     point lo = point_now(s), hi;
+    if (lo.bytes <= 0) return true; /* what is left is a gap of the search */
     if (!price_enough(s, lo, &hi, best)) return false;
     for (int k = 0; k < 60 && hi.bytes <= 0 && lo.bytes > 0; k++) {
         double y = (hi.cost - lo.cost) / (lo.bytes - hi.bytes), bound;
@@ -122,6 +123,7 @@ static bool cut_lines(solver *s, double *best)
         keep_best(s, &y, bound, best);
         if (bound >= meet - 1e-12 * fabs(meet)) return true;
         *(s->bytes[0] > s->g->budget[0] ? &lo : &hi) = point_now(s);
+        if (s->r->work > s->limit && s->f->value < INFINITY) return true;
         if (!s->r->tree && k > 10) return true;
     }
     return true;

@@ -91,9 +91,9 @@ bool nb_sweep(const nb_net *g, const double *cost, int rounds, int *choice,
               double *bound);
 
 /* solve_search.c: betters a choice by eliminating what can be eliminated while
- * the rest is held. */
-bool nb_search(const nb_net *g, const double *cost, int rounds, int *choice,
-               double *value, double *work);
+ * the rest is held, until the bound is met. */
+bool nb_search(const nb_net *g, const double *cost, int rounds, double bound,
+               int *choice, double *value, double *work);
 /* Betters a choice within the budgets by single and double changes. */
 bool nb_polish(const nb_net *g, int *choice, double *value);
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 enum { SMALL = 200 * 1000, ORDERS = 24, EASY = 1000 * 1000 };
+static const double HARD = 1e8; /* additions of a run */
 
 static bool search_round(const nb_net *g, const double *cost, uint64_t seed,
                          bool *held, int *order, int *choice, double *value,
@@ -28,8 +29,13 @@ static bool search_round(const nb_net *g, const double *cost, uint64_t seed,
     return true;
 }
 
-bool nb_search(const nb_net *g, const double *cost, int rounds, int *choice,
-               double *value, double *work)
+static bool is_met(double value, double bound)
+{
+    return value - bound <= 1e-10 * fabs(value);
+}
+
+bool nb_search(const nb_net *g, const double *cost, int rounds, double bound,
+               int *choice, double *value, double *work)
 {
     bool *held = nb_alloc((size_t)g->n + 1);
     int *order = nb_alloc((size_t)(g->n + 1) * sizeof *order);
@@ -37,6 +43,7 @@ bool nb_search(const nb_net *g, const double *cost, int rounds, int *choice,
     int idle = 0;
     *value = nb_net_cost(g, cost, choice);
     for (int k = 0; k < rounds && idle < 10 && ok; k++) {
+        if (is_met(*value, bound)) break;
         double before = *value;
         ok = search_round(g, cost, 0x9e3779b97f4a7c15u * (uint64_t)(k + 1),
                           held, order, choice, value, work);
@@ -193,16 +200,27 @@ void nb_relaxed_close(nb_relaxed *r)
     r->tree = NULL;
 }
 
+static bool all_finite(const nb_net *g, const double *cost)
+{
+    for (int i = 0; i < g->at[g->n]; i++)
+        if (!isfinite(cost[i])) return false;
+    return true;
+}
+
+/* A tree that takes long is kept for where messages leave a gap. */
 bool nb_relaxed_run(nb_relaxed *r, const double *cost, int *choice,
                     double *value, double *bound)
 {
     const nb_net *g = r->g;
+    bool hard = !r->tree || nb_tree_work(r->tree) > HARD;
     r->work += 20.0 * g->at[g->n];
-    if (r->tree) {
-        nb_tree_run(r->tree, cost, choice, value);
-        r->work += nb_tree_work(r->tree);
-        return *bound = *value, true;
+    if (hard && all_finite(g, cost)) {
+        if (!nb_sweep(g, cost, 200, choice, bound) ||
+            !nb_search(g, cost, 60, *bound, choice, value, &r->work))
+            return false;
+        if (!r->tree || is_met(*value, *bound)) return true;
     }
-    return nb_sweep(g, cost, 200, choice, bound) &&
-           nb_search(g, cost, 60, choice, value, &r->work);
+    nb_tree_run(r->tree, cost, choice, value);
+    r->work += nb_tree_work(r->tree);
+    return *bound = *value, true;
 }

@@ -17,7 +17,8 @@ typedef struct sweep {
     const nb_net *g;
     const double *cost;
     double **to_u, **to_v; /* messages of each pair */
-    double *room, *own;    /* all messages; one variable's sum */
+    double **turned;       /* its table, options of u side by side */
+    double *room, *own;    /* all of these; one variable's sum */
 } sweep;
 
 static double *message(const sweep *s, int pair, int to)
@@ -54,17 +55,15 @@ static double send(const sweep *s, int v, int pair, double share)
     const nb_net *g = s->g;
     const nb_net_pair *p = &g->pair[pair];
     int w = nb_net_other(p, v), n = nb_net_count(g, v), nw = nb_net_count(g, w);
-    int nv = nb_net_count(g, p->v);
+    const double *price = p->u == v ? p->price : s->turned[pair];
     const double *back = message(s, pair, v);
     double *m = message(s, pair, w);
     for (int k = 0; k < nw; k++)
         m[k] = INFINITY;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++, price += nw) {
         double x = share * s->own[i] - back[i];
-        const double *row = p->price + (p->u == v ? i * nv : i);
-        int step = p->u == v ? 1 : nv;
         for (int k = 0; k < nw; k++)
-            if (x + row[k * step] < m[k]) m[k] = x + row[k * step];
+            m[k] = x + price[k] < m[k] ? x + price[k] : m[k];
     }
     return take_least(m, nw);
 }
@@ -117,26 +116,38 @@ static void decode(const sweep *s, int *choice)
     }
 }
 
+static void turn(const nb_net *g, const nb_net_pair *p, double *to)
+{
+    int nu = nb_net_count(g, p->u), nv = nb_net_count(g, p->v);
+    for (int j = 0; j < nv; j++)
+        for (int i = 0; i < nu; i++)
+            *to++ = p->price[i * nv + j];
+}
+
 static bool sweep_open(sweep *s)
 {
     const nb_net *g = s->g;
-    size_t total = 1, most = 1;
-    for (int k = 0; k < g->npairs; k++)
-        total += (size_t)nb_net_count(g, g->pair[k].u) +
-                 (size_t)nb_net_count(g, g->pair[k].v);
-    for (int v = 0; v < g->n; v++)
-        if ((size_t)nb_net_count(g, v) > most)
-            most = (size_t)nb_net_count(g, v);
-    s->room = nb_alloc_zero((total + most) * sizeof *s->room);
-    s->to_u = nb_alloc(2 * (size_t)(g->npairs + 1) * sizeof *s->to_u);
+    size_t total = (size_t)g->at[g->n] + 1, pairs = (size_t)g->npairs + 1;
+    for (int k = 0; k < g->npairs; k++) {
+        size_t nu = (size_t)nb_net_count(g, g->pair[k].u);
+        size_t nv = (size_t)nb_net_count(g, g->pair[k].v);
+        total += nu + nv + nu * nv;
+    }
+    s->room = nb_alloc_zero(total * sizeof *s->room);
+    s->to_u = nb_alloc(3 * pairs * sizeof *s->to_u);
     if (!s->room || !s->to_u) return false;
-    s->own = s->room + total;
-    s->to_v = s->to_u + g->npairs + 1;
+    s->to_v = s->to_u + pairs;
+    s->turned = s->to_v + pairs;
     double *at = s->room;
     for (int k = 0; k < g->npairs; k++) {
-        s->to_u[k] = at, at += nb_net_count(g, g->pair[k].u);
-        s->to_v[k] = at, at += nb_net_count(g, g->pair[k].v);
+        int nu = nb_net_count(g, g->pair[k].u);
+        int nv = nb_net_count(g, g->pair[k].v);
+        s->to_u[k] = at, at += nu;
+        s->to_v[k] = at, at += nv;
+        s->turned[k] = at, at += (int64_t)nu * nv;
+        turn(g, &g->pair[k], s->turned[k]);
     }
+    s->own = at;
     return true;
 }
 
@@ -157,7 +168,7 @@ bool nb_sweep(const nb_net *g, const double *cost, int rounds, int *choice,
         if (value < best) best = value;
         bool slow = low - *bound < 1e-7 * (fabs(low) + 1e-300);
         if (low > *bound) *bound = low;
-        if (slow && k > 20) break;
+        if (best - low <= 1e-12 * fabs(best) || (slow && k > 20)) break;
     }
     nb_free(tried);
     nb_free(s.room);
