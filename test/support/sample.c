@@ -180,13 +180,26 @@ bool sample_smooth(const sample *s, int i)
            !((op->fixed | op->index | op->mask) >> i & 1);
 }
 
+static uint64_t state = 88172645463325252u;
+
+void uniform_seed(uint64_t seed)
+{
+    state = (seed + 1) * 0x9e3779b97f4a7c15u | 1;
+    for (int i = 0; i < 4; i++)
+        uniform(0, 1);
+}
+
 double uniform(double lo, double hi)
 {
-    static uint64_t s = 88172645463325252u;
-    s ^= s << 13;
-    s ^= s >> 7;
-    s ^= s << 17;
-    return lo + (hi - lo) * (double)(s >> 11) / 9007199254740992.0;
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return lo + (hi - lo) * (double)(state >> 11) / 9007199254740992.0;
+}
+
+int64_t pick(int64_t n)
+{
+    return (int64_t)uniform(0, (double)n);
 }
 
 nb_tensor *draw_like(const nb_tensor *x, double lo, double hi)
@@ -227,7 +240,7 @@ static nb_tensor *special(nb_tensor *x, char kind)
     return y;
 }
 
-static nb_tensor *replaced(const nb_op *op, int i, nb_tensor *x)
+nb_tensor *sample_input(const nb_op *op, int i, const nb_tensor *x)
 {
     bool any = op->domain[0] == 0 && op->domain[1] == 0;
     nb_tensor *y =
@@ -243,7 +256,7 @@ bool sample_random(sample *s, nb_op *op)
         bool data = (op->index | op->mask) >> i & 1;
         bool whole = op->in == NB_IN_INTEGER || op->in == NB_IN_BOOL;
         if (!data && !whole && !(op->fixed >> i & 1))
-            s->in[i] = replaced(op, i, s->in[i]);
+            s->in[i] = sample_input(op, i, s->in[i]);
         if (!s->in[i]) return false;
     }
     return true;

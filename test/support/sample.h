@@ -30,7 +30,12 @@ int sample_call(const sample *s, nb_tensor *const *in, nb_tensor **out);
 /* Whether input i is one that derivatives flow to. */
 bool sample_smooth(const sample *s, int i);
 
+/* What input i might be, of x's shape: real, in the op's domain. */
+nb_tensor *sample_input(const nb_op *op, int i, const nb_tensor *x);
+
+void uniform_seed(uint64_t seed);
 double uniform(double lo, double hi);
+int64_t pick(int64_t n); /* one of 0 .. n - 1 */
 nb_tensor *draw_like(const nb_tensor *x, double lo, double hi);
 double dot(nb_tensor *x, nb_tensor *y);
 bool near(nb_tensor *x, nb_tensor *y, double tolerance);
