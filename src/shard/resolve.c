@@ -161,23 +161,41 @@ static int rank_of(const nb_work *w, int k)
                                               : 3;
 }
 
+static void yield(nb_cut *l, const nb_cut *to)
+{
+    int at = first_overlap(l, to);
+    if (at >= 0) l->n = (uint8_t)at;
+}
+
+/* The cost if a factor keeps what it wants: the others yield to it, and what
+ * more they want of each other goes to the first. */
+static bool cost_of(nb_work *w, int winner, double *seconds)
+{
+    nb_cut was[NB_MAX_AXES];
+    size_t bytes = (size_t)w->f->n * sizeof was[0];
+    memcpy(was, w->axes, bytes);
+    for (int k = 0; k < w->f->n; k++) {
+        if (k == winner) continue;
+        yield(&w->axes[k], &w->axes[winner]);
+        for (int j = 0; j < k; j++)
+            yield(&w->axes[k], &w->axes[j]);
+    }
+    bool ok = cost(w, seconds);
+    memcpy(w->axes, was, bytes);
+    return ok;
+}
+
 /* Whether a keeps the axis that a and b both want. */
 static bool keeps(nb_work *w, int a, int b, bool *ok)
 {
-    nb_cut was_a = w->axes[a], was_b = w->axes[b];
     double for_a, for_b;
     if (w->priority[a] != w->priority[b])
         return w->priority[a] < w->priority[b];
-    w->axes[b].n = (uint8_t)first_overlap(&was_b, &was_a);
-    *ok = *ok && cost(w, &for_a);
-    w->axes[b] = was_b;
-    w->axes[a].n = (uint8_t)first_overlap(&was_a, &was_b);
-    *ok = *ok && cost(w, &for_b);
-    w->axes[a] = was_a;
+    *ok = *ok && cost_of(w, a, &for_a) && cost_of(w, b, &for_b);
     if (!*ok) return true;
     bool first =
         for_a != for_b ? for_a < for_b : rank_of(w, a) <= rank_of(w, b);
-    nb_axis x = was_a.at[first_overlap(&was_a, &was_b)];
+    nb_axis x = w->axes[a].at[first_overlap(&w->axes[a], &w->axes[b])];
     snprintf(w->reason, sizeof w->reason,
              "%s goes to %s (%.0f), not to %s (%.0f)", w->mesh->axis[x.axis],
              nb_work_factor_name(w, first ? a : b), first ? for_a : for_b,
@@ -191,9 +209,8 @@ static bool settle_between(nb_work *w)
     for (int a = 0; a < w->f->n; a++)
         for (int b = a + 1; b < w->f->n && ok; b++) {
             if (first_overlap(&w->axes[a], &w->axes[b]) < 0) continue;
-            int loser = keeps(w, a, b, &ok) ? b : a, other = a + b - loser;
-            w->axes[loser].n =
-                (uint8_t)first_overlap(&w->axes[loser], &w->axes[other]);
+            int loser = keeps(w, a, b, &ok) ? b : a;
+            yield(&w->axes[loser], &w->axes[a + b - loser]);
             a = -1; /* from the beginning */
             break;
         }
