@@ -186,7 +186,7 @@ static bool move(moves *m)
         party *p = &m->at[i];
         p->block = block_of(t->step->from, t->member[i]);
         nb_spec_box(t->step->from, t->size, t->member[i], &p->from);
-        nb_spec_box(t->step->into, t->size, t->member[i], &p->into);
+        nb_hop_box(t->step, t->size, t->member[i], &p->into);
     }
     plan_sends(m);
     plan_receives(m);

@@ -50,6 +50,12 @@ static uint64_t what(const nb_task *t)
     for (int d = 0; d < t->rank; d++)
         h = mix(h, (uint64_t)t->size[d]);
     h = mix_split(h, &t->step->axes);
+    for (int d = 0; t->step->reach && d < t->rank; d++) {
+        const int64_t *r = t->step->reach->range[d];
+        int64_t n = nb_cut_count(&t->step->into->dim[d].axes);
+        for (int64_t i = 0; r && i < 2 * n; i++)
+            h = mix(h, (uint64_t)r[i]);
+    }
     return mix_spec(mix_spec(h, t->step->from), t->step->into);
 }
 
@@ -129,7 +135,7 @@ bool nb_hop_run(nb_device *me, const nb_hop *step, nb_dtype dtype,
     t.round =
         (nb_meeting){.what = what(&t), .name = name, .source = me->source};
     nb_spec_box(step->from, size, me->position, &t.from);
-    nb_spec_box(step->into, size, me->position, &t.into);
+    nb_hop_box(step, size, me->position, &t.into);
     bool ok = find_group(&t) && carry_out(&t);
     nb_free(t.member);
     if (ok) nb_counters_add(me, step->kind, t.received);

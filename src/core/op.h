@@ -130,6 +130,18 @@ typedef struct nb_turns {
     bool reverse;
 } nb_turns;
 
+/* A call on a device's blocks: what it has of each input, as tensors, and the
+ * part of the result that it is to make; boxes are those of the whole tensors.
+ */
+typedef struct nb_blocks {
+    nb_tensor *const *in;
+    const nb_box *from; /* by input */
+    const nb_box *to;
+    /* A 0-d int64 that differs from device to device. */
+    nb_tensor *(*number)(const struct nb_blocks *b, int64_t value);
+    void *ctx;
+} nb_blocks;
+
 typedef struct nb_results {
     int n, room;
     nb_tensor **out;
@@ -200,6 +212,14 @@ struct nb_op {
     void (*rows)(const struct nb_kernel_args *a);
     /* or other ops. */
     bool (*compose)(const nb_call *c, nb_results *r);
+
+    /* Over many devices.  The call on blocks, where it is not the same call on
+     * them; and for factors of kind permute the range [from[0], from[1]) of
+     * visible dim d of input i that the range [to[0], to[1]) of the result
+     * needs (false, without an error: this call has to have it whole). */
+    nb_tensor *(*local)(const nb_call *c, const nb_blocks *b);
+    bool (*reach)(const nb_call *c, int i, int d, const int64_t *to,
+                  int64_t *from);
 
     /* Arithmetic operations of a call, where the work does not tell. */
     double (*cost)(const nb_call *c);

@@ -68,6 +68,11 @@ typedef struct nb_shape {
     nb_lane lane[NB_MAX_LANES];
 } nb_shape;
 
+/* A part of a tensor: a range of each stored dim. */
+typedef struct nb_box {
+    int64_t start[NB_MAX_DIMS], size[NB_MAX_DIMS];
+} nb_box;
+
 /* Elements stored, and bytes of them: false with NB_EOVERFLOW if too many.
  * `who` begins the message. */
 bool nb_shape_count(const nb_shape *s, int64_t *count);

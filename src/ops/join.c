@@ -114,6 +114,21 @@ static nb_tensor *concatenate_transpose(const nb_call *c, int i, nb_tensor *ct)
     return nb_reshape(nb_narrow(ct, 0, at, share(c, i)), RANK(i), size);
 }
 
+/* Of the range of the result, what comes from input i. */
+static bool concatenate_reach(const nb_call *c, int i, int d, const int64_t *to,
+                              int64_t *from)
+{
+    int64_t before = 0, n = SIZE(i, d);
+    for (int k = 0; k < i; k++)
+        before += SIZE(k, d);
+    for (int k = 0; k < 2; k++) {
+        from[k] = to[k] - before;
+        if (from[k] < 0) from[k] = 0;
+        if (from[k] > n) from[k] = n;
+    }
+    return true;
+}
+
 nb_op nb_op_concatenate = {
     .name = "concatenate",
     .doc = "Tensors one after the other along an axis, in which alone their "
@@ -129,6 +144,7 @@ nb_op nb_op_concatenate = {
     .kernel = concatenate_kernel,
     .point = concatenate_point,
     .transpose = concatenate_transpose,
+    .reach = concatenate_reach,
 };
 
 nb_tensor *nb_concatenate(int n, nb_tensor *const *tensors, int64_t axis)

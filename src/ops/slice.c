@@ -120,6 +120,49 @@ static nb_tensor *slice_transpose(const nb_call *c, int i, nb_tensor *ct)
     return nb_embed(ct, nb_arg_list(c, 0, &n), size, nb_arg_list(c, 2, &n));
 }
 
+/* On blocks: where the part to make begins in the part there is. */
+static void local_window(nb_tensor *x, const nb_box *to, int lanes,
+                         nb_window *w)
+{
+    for (int d = 0; d < x->rank; d++) {
+        w->size[d] = to->size[lanes + d];
+        if (w->size[d] <= 1) w->step[d] = 1;
+        if (!w->size[d]) w->start[d] = 0;
+    }
+}
+
+static nb_window window_of(const nb_call *c)
+{
+    int n;
+    nb_window w;
+    memcpy(w.start, nb_arg_list(c, 0, &n), (size_t)RANK(0) * sizeof w.start[0]);
+    memcpy(w.step, nb_arg_list(c, 2, &n), (size_t)RANK(0) * sizeof w.step[0]);
+    return w;
+}
+
+static nb_tensor *slice_local(const nb_call *c, const nb_blocks *b)
+{
+    nb_window w = window_of(c);
+    int in = c->in[0]->nlanes, out = c->out->nlanes;
+    for (int d = 0; d < RANK(0); d++)
+        w.start[d] +=
+            w.step[d] * b->to->start[out + d] - b->from->start[in + d];
+    local_window(b->in[0], b->to, out, &w);
+    return nb_slice(b->in[0], w.start, w.size, w.step);
+}
+
+static bool slice_reach(const nb_call *c, int i, int d, const int64_t *to,
+                        int64_t *from)
+{
+    nb_window w = window_of(c);
+    int64_t a = w.start[d] + w.step[d] * to[0];
+    int64_t z = w.start[d] + w.step[d] * (to[1] - 1);
+    (void)i;
+    from[0] = to[1] > to[0] ? a < z ? a : z : 0;
+    from[1] = to[1] > to[0] ? (a < z ? z : a) + 1 : 0;
+    return true;
+}
+
 nb_op nb_op_slice = {
     .name = "slice",
     .doc = "A window into x: along each axis, size elements from start on, "
@@ -133,6 +176,8 @@ nb_op nb_op_slice = {
     .kind = NB_LINEAR,
     .view = slice_view,
     .transpose = slice_transpose,
+    .local = slice_local,
+    .reach = slice_reach,
 };
 
 nb_tensor *nb_slice(nb_tensor *x, const int64_t *start, const int64_t *size,
@@ -200,6 +245,46 @@ static nb_tensor *embed_transpose(const nb_call *c, int i, nb_tensor *ct)
     return nb_slice(ct, nb_arg_list(c, 0, &n), size, nb_arg_list(c, 2, &n));
 }
 
+static nb_tensor *embed_local(const nb_call *c, const nb_blocks *b)
+{
+    nb_window w = window_of(c);
+    int in = c->in[0]->nlanes, out = c->out->nlanes;
+    for (int d = 0; d < RANK(0); d++) {
+        w.start[d] +=
+            w.step[d] * b->from->start[in + d] - b->to->start[out + d];
+        w.size[d] = b->to->size[out + d];
+        if (b->from->size[in + d] <= 1) w.step[d] = 1;
+        if (!b->from->size[in + d]) w.start[d] = 0;
+    }
+    return nb_embed(b->in[0], w.start, w.size, w.step);
+}
+
+/* Of n places start + step * i, those i that lie in a range. */
+void nb_places_within(int64_t start, int64_t step, int64_t n,
+                      const int64_t *range, int64_t *i)
+{
+    int64_t by = step < 0 ? -step : step;
+    int64_t a = range[0] - start, z = range[1] - start; /* a <= step i < z */
+    if (step < 0) {
+        int64_t was = a;
+        a = 1 - z; /* -z < by i' <= -a, where i' counts down */
+        z = 1 - was;
+    }
+    i[0] = a <= 0 ? 0 : (a + by - 1) / by;
+    i[1] = z <= 0 ? 0 : (z + by - 1) / by;
+    if (i[1] > n) i[1] = n;
+    if (i[0] > i[1]) i[0] = i[1];
+}
+
+static bool embed_reach(const nb_call *c, int i, int d, const int64_t *to,
+                        int64_t *from)
+{
+    nb_window w = window_of(c);
+    (void)i;
+    nb_places_within(w.start[d], w.step[d], SIZE(0, d), to, from);
+    return true;
+}
+
 nb_op nb_op_embed = {
     .name = "embed",
     .doc = "Zeros of the given size with x in the window that begins at start "
@@ -214,6 +299,8 @@ nb_op nb_op_embed = {
     .kernel = embed_kernel,
     .point = embed_point,
     .transpose = embed_transpose,
+    .local = embed_local,
+    .reach = embed_reach,
 };
 
 nb_tensor *nb_embed(nb_tensor *x, const int64_t *start, const int64_t *size,

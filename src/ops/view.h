@@ -39,4 +39,8 @@ nb_tensor *nb_narrow(nb_tensor *x, int axis, int64_t start, int64_t size);
 /* Visible sizes as messages quote them: "(2, 3)". */
 const char *nb_sizes_text(int rank, const int64_t *size);
 
+/* Of n places start + step * i, those i, a range, that lie in a range. */
+void nb_places_within(int64_t start, int64_t step, int64_t n,
+                      const int64_t *range, int64_t *i);
+
 #endif

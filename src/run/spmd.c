@@ -30,8 +30,10 @@ struct nb_spmd {
     int nx, ny, nfamilies, ncaptured;
     nb_tensor **captured; /* kept */
     result *result;
-    family *family; /* room for one a device */
-    int *family_of; /* by position; -1: the device is elsewhere */
+    family *family;      /* room for one a device */
+    int *family_of;      /* by position; -1: the device is elsewhere */
+    nb_tensor ***number; /* by position: inputs of its own, kept */
+    int nnumbers;
     pthread_mutex_t lock;
     bool ran, compiled;
 };
@@ -49,6 +51,12 @@ void nb_spmd_drop(nb_spmd *s)
     nb_free(s->result);
     nb_free(s->family);
     nb_free(s->family_of);
+    for (int p = 0; s->number && p < s->mesh->ndevices; p++) {
+        for (int i = 0; s->number[p] && i < s->nnumbers; i++)
+            nb_drop(s->number[p][i]);
+        nb_free(s->number[p]);
+    }
+    nb_free(s->number);
     pthread_mutex_destroy(&s->lock);
     nb_free(s);
 }
@@ -83,11 +91,26 @@ static void describe(nb_spmd *s, const nb_graph *g, nb_tensor *const *node)
     }
 }
 
+static bool add_numbers(nb_spmd *s, int position, const nb_local *of)
+{
+    nb_tensor **x = nb_alloc_zero((size_t)(of->nnumbers + 1) * sizeof *x);
+    bool ok = x;
+    s->nnumbers = of->nnumbers;
+    s->number[position] = x;
+    for (int i = 0; ok && i < of->nnumbers; i++)
+        ok = (x[i] = nb_keep(nb_constant(NB_I64, 0, NULL, &of->number[i])));
+    return ok;
+}
+
 static bool add_device(nb_spmd *s, const nb_graph *g, nb_tensor *const *node,
                        int position)
 {
-    nb_graph *local = nb_spmd_local(g, node, s->mesh, position);
-    if (!local) return false;
+    nb_local made;
+    if (!nb_spmd_local(g, node, s->mesh, position, &made)) return false;
+    bool ok = add_numbers(s, position, &made);
+    nb_free(made.number);
+    nb_graph *local = made.graph;
+    if (!ok) return nb_graph_free(local), false;
     uint64_t hash = nb_graph_hash(local);
     int k = 0;
     while (k < s->nfamilies && s->family[k].hash != hash)
@@ -107,7 +130,9 @@ static bool make(nb_spmd *s, const nb_graph *g, nb_tensor **node)
     s->family = nb_alloc_zero(n * sizeof *s->family);
     s->family_of = nb_alloc(n * sizeof *s->family_of);
     s->result = nb_alloc((size_t)(g->ny + 1) * sizeof *s->result);
-    if (!s->family || !s->family_of || !s->result || !capture(s, g))
+    s->number = nb_alloc_zero(n * sizeof *s->number);
+    if (!s->number || !s->family || !s->family_of || !s->result ||
+        !capture(s, g))
         return false;
     describe(s, g, node);
     for (int p = 0; p < s->mesh->ndevices; p++) {
@@ -193,6 +218,8 @@ static bool run_blocks(run *r, int position, nb_tensor **x, nb_tensor **y)
     for (int i = 0; i < nx; i++)
         x[i] =
             r->x[i]->sharding ? nb_shards_of(r->x[i])->at[position] : r->x[i];
+    for (int i = 0; i < s->nnumbers; i++)
+        x[nx++] = s->number[position][i];
     family *f = &s->family[s->family_of[position]];
     if (!run_family(f, x, nx, y, s->ny + 1)) return false;
     for (int i = 0; i < s->ny; i++) {
@@ -208,11 +235,12 @@ static bool run_device(void *ctx, int position)
 {
     run *r = ctx;
     const nb_spmd *s = r->s;
-    size_t n = (size_t)(s->nx + s->ncaptured + s->ny + 2);
+    int nx = s->nx + s->ncaptured + s->nnumbers;
+    size_t n = (size_t)(nx + s->ny + 2);
     nb_tensor **x = nb_alloc(n * sizeof *x);
     bool ok = x && nb_scope_open() == NB_OK;
     if (ok) {
-        ok = run_blocks(r, position, x, x + s->nx + s->ncaptured);
+        ok = run_blocks(r, position, x, x + nx);
         nb_scope_close(0, NULL);
     }
     nb_free(x);

@@ -28,7 +28,9 @@ typedef struct maker {
     version **of;      /* by line; the first is as the line lies itself */
     nb_tensor ***part; /* by line with several results: all of them */
     nb_tensor *token;
-    nb_list in, out;
+    nb_list in, out, at_number;
+    int64_t *number; /* of this device: inputs after all others */
+    int nnumbers, room;
 } maker;
 
 static nb_box box_of(const maker *m, const nb_spec *s, const nb_tensor *global)
@@ -133,20 +135,131 @@ static bool call_many(maker *m, int line, const nb_call *c, nb_tensor **in)
            nb_record_many((nb_op *)c->op, c->nin, in, c->nattr, c->attr, &r);
 }
 
+/* A number of this device: an input, so that devices share a program. */
+static nb_tensor *number(const nb_blocks *b, int64_t n)
+{
+    maker *m = b->ctx;
+    nb_shape scalar = {0};
+    nb_tensor *x = nb_stand_in(NB_I64, &scalar);
+    if (!x || !nb_grow(&m->number, &m->room, m->nnumbers + 1, sizeof n) ||
+        !nb_list_add(&m->at_number, x))
+        return NULL;
+    m->number[m->nnumbers++] = n;
+    return x;
+}
+
 static nb_tensor *call_one(maker *m, const nb_call *c, nb_tensor **in,
-                           const nb_spec *give)
+                           const nb_box *from, const nb_box *to)
 {
     int64_t attr[NB_MAX_WORDS];
-    nb_box to = box_of(m, give, c->out);
-    if (c->op->dim_of) return move_lane(m, c, in, &to);
-    int n = local_attr(c, &to, attr);
+    nb_blocks b = {.in = in, .from = from, .to = to, .number = number};
+    b.ctx = m;
+    if (c->op->dim_of) return move_lane(m, c, in, to);
+    if (c->op->local) return c->op->local(c, &b);
+    int n = local_attr(c, to, attr);
     return nb_record((nb_op *)c->op, c->nin, in, n, attr);
+}
+
+/* The stored dim of tensor t that is this factor alone; -1: none. */
+static int dim_of(const nb_factors *f, int t, int factor)
+{
+    const nb_factored *x = &f->tensor[t];
+    for (int d = 0; d < x->rank; d++)
+        if (x->dim[d].n == 1 && x->dim[d].factor[0] == factor) return d;
+    return -1;
+}
+
+/* What each block of the result along dim `to` needs of dim d of input i. */
+static bool ranges(const nb_call *c, const nb_factors *f, int i, int d, int to,
+                   const nb_cut *cut, int64_t *range)
+{
+    int64_t n = nb_cut_count(cut), size = f->tensor[f->nin].size[to];
+    bool ok = true;
+    for (int64_t k = 0; ok && k < n; k++) {
+        int64_t part[] = {nb_block_start(size, n, k),
+                          nb_block_start(size, n, k + 1)};
+        ok = c->op->reach(c, i, d - c->in[i]->nlanes, part, range + 2 * k);
+    }
+    return ok;
+}
+
+/* The parts of input i, which lies as `need`, that the blocks of the result
+ * reach for. */
+static nb_tensor *fetch(maker *m, const nb_call *c, const nb_factors *f, int i,
+                        nb_tensor *x, const nb_decision *d, nb_box *from)
+{
+    nb_spec into = {.mesh = m->mesh, .rank = d->need[i]->rank};
+    nb_reach reach = {0};
+    int64_t *range[NB_MAX_DIMS] = {0};
+    bool ok = true, any = false;
+    for (int k = 0; k < into.rank; k++)
+        into.dim[k].axes = d->need[i]->dim[k].axes;
+    into.partial = d->need[i]->partial;
+    into.kind = d->need[i]->kind;
+    for (int k = 0; ok && k < f->n; k++) {
+        int at = dim_of(f, i, k), to = dim_of(f, f->nin, k);
+        if (f->kind[k] != NB_PERMUTE || at < 0 || to < 0) continue;
+        const nb_cut *cut = &d->give[0]->dim[to].axes;
+        if (!cut->n) continue;
+        range[at] = nb_alloc((size_t)(2 * nb_cut_count(cut)) * sizeof(int64_t));
+        ok = range[at] && ranges(c, f, i, at, to, cut, range[at]);
+        into.dim[at].axes = *cut;
+        reach.range[at] = range[at];
+        any = true;
+    }
+    const nb_spec *by = ok && any ? nb_spec_intern(&into) : NULL;
+    const nb_reshard_plan *p =
+        by ? nb_reach_find(d->need[i], by, f->tensor[i].size,
+                           (int)nb_dtype_size((nb_dtype)c->in[i]->dtype),
+                           &reach)
+           : NULL;
+    for (int k = 0; k < into.rank; k++)
+        nb_free(range[k]);
+    if (!any) return x;
+    if (!p) return NULL;
+    nb_hop_box(&p->step[0], p->size, m->position, from);
+    x = nb_move(to_stored(x, c->in[i]), p, 0, from, &m->token);
+    return from_stored(x, c->in[i]);
+}
+
+/* Inputs as the call wants them on this device, and what of them that is. */
+static bool operands(maker *m, int line, const nb_call *c, const nb_decision *d,
+                     nb_tensor **in, nb_box *from)
+{
+    const nb_line *l = &m->g->line[line];
+    nb_factors f;
+    bool ok = true;
+    for (int i = 0; ok && i < c->nin; i++) {
+        const nb_spec *s = d ? d->need[i] : nb_spec_on(c->in[i], m->mesh);
+        in[i] = !s ? NULL : d ? value(m, l->in[i], s) : m->of[l->in[i]]->x;
+        ok = in[i];
+        if (ok && !l->multi) from[i] = box_of(m, s, c->in[i]);
+    }
+    if (!ok || !d || l->multi || !c->op->reach) return ok;
+    nb_tensor *y = m->node[line];
+    if (!nb_factors_of(&f, c, 1, &y)) return false;
+    for (int i = 0; ok && i < c->nin; i++)
+        ok = (in[i] = fetch(m, c, &f, i, in[i], d, &from[i])) != NULL;
+    nb_factors_free(&f);
+    return ok;
+}
+
+/* The result, in the layout that the op gives it. */
+static bool compute(maker *m, int line, const nb_call *c, const nb_decision *d,
+                    nb_tensor **in, nb_box *from)
+{
+    if (!operands(m, line, c, d, in, from)) return false;
+    if (m->g->line[line].multi) return call_many(m, line, c, in);
+    const nb_spec *give = d ? d->give[0] : nb_spec_on(c->out, m->mesh);
+    if (!give) return false;
+    nb_box to = box_of(m, give, c->out);
+    return add_version(m, line, give, call_one(m, c, in, from, &to));
 }
 
 static bool call(maker *m, int line)
 {
     const nb_line *l = &m->g->line[line];
-    nb_tensor *y = m->node[line], *few[8], **in = few;
+    nb_tensor *y = m->node[line];
     nb_call c = nb_call_of(y);
     if (c.op == &nb_op_part)
         return add_version(m, line, nb_spec_on(y, m->mesh),
@@ -157,33 +270,20 @@ static bool call(maker *m, int line)
     const nb_decision *d = NULL; /* of what lies on no device there is none */
     if (y->sharding && !(d = l->multi ? y->sharding : nb_decide(&c, 1, &y)))
         return false;
-    if (c.nin > 8 && !(in = nb_alloc((size_t)c.nin * sizeof *in))) return false;
-    bool ok = true;
-    for (int i = 0; ok && i < c.nin; i++)
-        ok = (in[i] = d ? value(m, l->in[i], d->need[i])
-                        : m->of[l->in[i]]->x) != NULL;
-    const nb_spec *give = l->multi ? NULL
-                          : d      ? d->give[0]
-                                   : nb_spec_on(y, m->mesh);
-    if (ok && l->multi)
-        ok = call_many(m, line, &c, in);
-    else if (ok)
-        ok = give && add_version(m, line, give, call_one(m, &c, in, give));
-    if (in != few) nb_free(in);
+    size_t n = (size_t)c.nin + 1;
+    nb_tensor **in = nb_alloc(n * sizeof *in);
+    nb_box *from = nb_alloc(n * sizeof *from);
+    bool ok = in && from && compute(m, line, &c, d, in, from);
+    nb_free(in);
+    nb_free(from);
     return ok;
 }
 
-/* Lines of no device: whole on each. */
-static bool plain(maker *m, int line)
+/* A number in an expression: every device has it. */
+static bool constant(maker *m, int line)
 {
     const nb_spec *s = nb_spec_on(m->node[line], m->mesh);
-    nb_tensor *y = m->node[line];
-    const nb_line *l = &m->g->line[line];
-    if (!s) return false;
-    if (l->kind == NB_LINE_NUMBER)
-        return add_version(m, line, s, nb_line_number(l));
-    (void)y;
-    return false;
+    return s && add_version(m, line, s, nb_line_number(&m->g->line[line]));
 }
 
 static bool input(maker *m, int line)
@@ -209,7 +309,7 @@ static bool make_lines(maker *m)
         if (l->kind == NB_LINE_INPUT || l->kind == NB_LINE_CAPTURED)
             ok = input(m, k);
         else if (l->kind == NB_LINE_NUMBER)
-            ok = plain(m, k);
+            ok = constant(m, k);
         else
             ok = call(m, k);
     }
@@ -225,6 +325,8 @@ static nb_graph *finish(maker *m)
         int k = g->result[i];
         ok = nb_list_add(&m->out, to_stored(m->of[k]->x, m->node[k]));
     }
+    for (int i = 0; ok && i < m->nnumbers; i++)
+        ok = nb_list_add(&m->in, m->at_number.at[i]);
     ok = ok && nb_list_add(&m->out, m->token) &&
          nb_graph_of(m->in.n, m->in.at, m->out.n, m->out.at, &out) == NB_OK;
     return ok ? out : NULL;
@@ -243,18 +345,23 @@ static void maker_free(maker *m)
     nb_free(m->part);
     nb_list_free(&m->in);
     nb_list_free(&m->out);
+    nb_list_free(&m->at_number);
 }
 
-nb_graph *nb_spmd_local(const nb_graph *g, nb_tensor *const *node,
-                        const nb_mesh *mesh, int position)
+bool nb_spmd_local(const nb_graph *g, nb_tensor *const *node,
+                   const nb_mesh *mesh, int position, nb_local *to)
 {
     maker m = {.g = g, .node = node, .mesh = mesh, .position = position};
     size_t n = (size_t)(g->n + 1);
-    nb_graph *out = NULL;
+    *to = (nb_local){0};
     m.of = nb_alloc_zero(n * sizeof *m.of);
     m.part = nb_alloc_zero(n * sizeof *m.part);
     m.token = nb_token_new();
-    if (m.of && m.part && m.token && make_lines(&m)) out = finish(&m);
+    if (m.of && m.part && m.token && make_lines(&m)) to->graph = finish(&m);
     maker_free(&m);
-    return out;
+    to->number = m.number;
+    to->nnumbers = m.nnumbers;
+    if (to->graph) return true;
+    nb_free(m.number);
+    return false;
 }

@@ -5,11 +5,18 @@
 #include "core/graph.h"
 #include "shard/resolve.h"
 
-/* The graph of what a device at `position` does.  node is the graph recorded on
- * stand-ins that lie on the mesh.  Inputs are those of the graph, then what it
- * captures, each with its stored dims visible; results likewise, then a token.
- */
-nb_graph *nb_spmd_local(const nb_graph *g, nb_tensor *const *node,
-                        const nb_mesh *mesh, int position);
+/* What a device does: inputs are those of the graph, then what it captures, each
+ * with its stored dims visible, then numbers, which are its own; results
+ * likewise, then a token. */
+typedef struct nb_local {
+    nb_graph *graph;
+    int nnumbers;
+    int64_t *number;
+} nb_local;
+
+/* That of the device at `position`, both yours.  node is the graph recorded on
+ * stand-ins that lie on the mesh. */
+bool nb_spmd_local(const nb_graph *g, nb_tensor *const *node,
+                   const nb_mesh *mesh, int position, nb_local *to);
 
 #endif

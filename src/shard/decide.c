@@ -9,8 +9,12 @@
 nb_factor_kind nb_work_kind(const nb_work *w, int factor)
 {
     nb_factor_kind k = (nb_factor_kind)w->f->kind[factor];
-    if (k == NB_PASS || w->call->op->splits >> k & 1) return k;
-    return NB_REPLICATE;
+    int64_t none[2] = {0}, range[2];
+    const nb_op *op = w->call->op;
+    bool able = k == NB_PERMUTE
+                    ? op->reach && op->reach(w->call, 0, 0, none, range)
+                    : op->splits >> k & 1;
+    return k == NB_PASS || able ? k : NB_REPLICATE;
 }
 
 const char *nb_work_factor_name(const nb_work *w, int factor)
@@ -32,6 +36,10 @@ void nb_work_dims(const nb_work *w, int t, nb_spec *draft)
     for (int d = 0; d < x->rank; d++)
         for (int i = 0; x->size[d] > 1 && i < x->dim[d].n; i++) {
             const nb_cut *l = &w->axes[x->dim[d].factor[i]];
+            if (t < w->f->nin &&
+                w->f->kind[x->dim[d].factor[i]] == NB_PERMUTE &&
+                !w->from[t]->dim[d].axes.n)
+                continue; /* it has all that is to be reached */
             for (int k = 0; k < l->n; k++)
                 nb_cut_add(&draft->dim[d].axes, l->at[k]);
         }

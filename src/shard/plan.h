@@ -20,15 +20,27 @@ typedef enum nb_hop_kind {
     NB_HOP_EXCHANGE        /* blocks to blocks directly */
 } nb_hop_kind;
 
+/* A hop that ends in parts of its own rather than blocks: for dims where
+ * `range` is not NULL, the part of block i of the dim, by its cut in `into`, is
+ * [range[2 i], range[2 i + 1]). */
+typedef struct nb_reach {
+    const int64_t *range[NB_MAX_DIMS];
+} nb_reach;
+
 typedef struct nb_hop {
     nb_hop_kind kind;
     int dim, to; /* the dim that changes, and the one it moves to; or -1 */
     nb_cut axes; /* over which devices communicate, major to minor */
     const nb_spec *from, *into;
-    int64_t bytes;  /* received, at most by any device */
-    int messages;   /* and in how many messages */
-    double seconds; /* by the mesh's costs */
+    int64_t bytes;         /* received, at most by any device */
+    int messages;          /* and in how many messages */
+    double seconds;        /* by the mesh's costs */
+    const nb_reach *reach; /* or NULL */
 } nb_hop;
+
+/* What a device has after it. */
+void nb_hop_box(const nb_hop *h, const int64_t *size, int position,
+                nb_box *box);
 
 /* Of a tensor with these stored sizes and elements of `item` bytes. */
 typedef struct nb_reshard_plan {
@@ -41,6 +53,12 @@ typedef struct nb_reshard_plan {
     int64_t peak;  /* most bytes of input and output of a step, a device */
     double seconds;
 } nb_reshard_plan;
+
+/* A plan of one exchange that gives every device the parts it reaches for;
+ * `into` says by which cuts ranges are numbered. */
+const nb_reshard_plan *nb_reach_find(const nb_spec *from, const nb_spec *into,
+                                     const int64_t *size, int item,
+                                     const nb_reach *reach);
 
 typedef struct nb_plan_options {
     bool idle_axes; /* axes of neither spec may help */

@@ -82,9 +82,6 @@ static inline int64_t nb_block_start(int64_t d, int64_t n, int64_t i)
 }
 
 /* What a position has of a tensor of these stored sizes: rank of each. */
-typedef struct nb_box {
-    int64_t start[NB_MAX_DIMS], size[NB_MAX_DIMS];
-} nb_box;
 void nb_spec_box(const nb_spec *s, const int64_t *size, int position,
                  nb_box *box);
 /* The most elements that a position has. */
