@@ -172,34 +172,9 @@ static void test_bounds(void)
     expect(p && p->bound == 1024, "an all-reduce is minimal");
 }
 
-typedef struct kase {
-    const nb_mesh *mesh;
-    int rank;
-    int64_t size[4], elements;
-    const nb_spec *from, *into;
-} kase;
-
-static kase draw_case(bool pending)
+static const char *run(const reshard_case *c, const nb_reshard_plan *p)
 {
-    static const int64_t sizes[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12};
-    kase c = {.mesh = mesh_draw(false), .elements = 1};
-    nb_reduce kind = (nb_reduce[]){NB_SUM, NB_MAX, NB_MIN}[below(3)];
-    c.rank = 1 + (int)below(3);
-    for (int d = 0; d < c.rank; d++) {
-        c.size[d] = sizes[below(5) ? 2 + below(9) : below(11)];
-        c.elements *= c.size[d];
-    }
-    c.from = spec_draw(c.mesh, c.rank, kind, pending);
-    c.into = spec_draw(c.mesh, c.rank, below(4) ? kind : NB_SUM,
-                       pending && below(3) == 0);
-    return c;
-}
-
-static const char *run(const kase *c, const nb_reshard_plan *p)
-{
-    int64_t *value = calloc((size_t)c->elements + 1, sizeof *value);
-    for (int64_t i = 0; i < c->elements; i++)
-        value[i] = below(1000);
+    int64_t *value = case_values(c);
     world w = world_new(c->from, c->size, value);
     const char *wrong = NULL;
     for (int i = 0; i < p->n && !wrong; i++) {
@@ -219,7 +194,7 @@ static const char *run(const kase *c, const nb_reshard_plan *p)
 }
 
 /* Bytes of reducing all, gathering all, then slicing. */
-static int64_t greedy(const kase *c)
+static int64_t greedy(const reshard_case *c)
 {
     nb_spec s = {.mesh = c->mesh, .rank = c->rank};
     int64_t bytes = 0;
@@ -245,7 +220,7 @@ static void test_random(void)
 {
     int steps[8] = {0};
     for (int i = 0; i < 6000; i++) {
-        kase c = draw_case(i % 2);
+        reshard_case c = case_draw(i % 2);
         nb_plan_options options = {.idle_axes = below(4) == 0,
                                    .wide = below(2),
                                    .exchange = below(4) == 0};
@@ -292,7 +267,7 @@ static void test_memory(void)
 static void test_meshes(void)
 {
     const char *xy[] = {"x", "y"}, *t[] = {"t"};
-    kase c = {.rank = 2, .size = {7, 6}, .elements = 42};
+    reshard_case c = {.rank = 2, .size = {7, 6}, .elements = 42};
     c.mesh = nb_mesh_new("a", 2, xy, (int[]){2, 2}, (int[]){3, 1, 0, 2});
     const nb_mesh *b = nb_mesh_new("b", 1, t, (int[]){4}, NULL);
     const char *from[] = {"[x,y]", "[(y x),.]", "[x,.]P{y}", "[.,.]"};
@@ -365,7 +340,7 @@ static void test_costs(void)
  * look at: there still is a plan. */
 static void test_wide(void)
 {
-    kase c = {.rank = 2, .size = {12, 13}, .elements = 156};
+    reshard_case c = {.rank = 2, .size = {12, 13}, .elements = 156};
     c.mesh = mesh("x", (int[]){12});
     nb_plan_options direct = {.exchange = true};
     const char *from[] = {"[x:(1)2,x:(2)2]", "[x:(1)6,.]",

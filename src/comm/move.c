@@ -184,9 +184,11 @@ static bool move(moves *m)
     nb_task *t = m->t;
     for (int i = 0; i < t->n; i++) {
         party *p = &m->at[i];
-        p->block = block_of(t->step->from, t->member[i]);
-        nb_spec_box(t->step->from, t->size, t->member[i], &p->from);
-        nb_hop_box(t->step, t->size, t->member[i], &p->into);
+        const nb_spec *from = t->step->from;
+        p->block = block_of(from, nb_task_position(t, from, t->member[i]));
+        nb_task_box(t, from, t->member[i], &p->from);
+        nb_hop_box(t->step, t->size,
+                   nb_task_position(t, t->step->into, t->member[i]), &p->into);
     }
     plan_sends(m);
     plan_receives(m);

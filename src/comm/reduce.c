@@ -107,7 +107,7 @@ static bool lay_out(const nb_task *t, char **data, size_t *bytes, char **packed,
     nb_box box;
     for (int i = 0; i < t->n; i++) {
         int64_t at = 0;
-        nb_spec_box(t->step->into, t->size, t->member[i], &box);
+        nb_task_box(t, t->step->into, t->member[i], &box);
         bytes[i] = (size_t)nb_box_count(t->rank, &box) * t->item;
         runs &= bytes[i] == 0 || nb_box_is_run(t->rank, &box, &t->from, &at);
         data[i] = (char *)t->in + (size_t)at * t->item;
@@ -116,7 +116,7 @@ static bool lay_out(const nb_task *t, char **data, size_t *bytes, char **packed,
     if (runs) return true;
     char *at = *packed = nb_block_new(used, space);
     for (int i = 0; i < t->n && at; i++) {
-        nb_spec_box(t->step->into, t->size, t->member[i], &box);
+        nb_task_box(t, t->step->into, t->member[i], &box);
         nb_box_copy(t->rank, &box, &t->from, t->in, &box, at, t->item);
         data[i] = at;
         at += (bytes[i] + 63) / 64 * 64;

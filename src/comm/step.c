@@ -79,14 +79,28 @@ bool nb_task_exchange(nb_task *t, const nb_post *post)
     return l->exchange(l, t->me, &t->round, post);
 }
 
-/* Pending instead of whole: one device keeps the value. */
+static bool was_split(const nb_hop *s)
+{
+    for (int d = 0; d < s->from->rank; d++)
+        if (s->axes.n && nb_cut_has(&s->from->dim[d].axes, s->axes.at[0]))
+            return true;
+    return false;
+}
+
+/* Pending instead of whole: one device keeps the value.  Pending instead of
+ * split: each keeps its block. */
 static bool unreduce(nb_task *t)
 {
     int64_t count = nb_box_count(t->rank, &t->into);
-    if (nb_cut_index(t->me->mesh, &t->step->axes, t->me->position) == 0)
+    bool split = was_split(t->step);
+    if (!split && t->index == 0) {
         memcpy(t->out, t->in, (size_t)count * t->item);
-    else
-        nb_identity_fill(t->dtype, t->step->into->kind, count, t->out);
+        return true;
+    }
+    nb_identity_fill(t->dtype, t->step->into->kind, count, t->out);
+    if (split)
+        nb_box_copy(t->rank, &t->from, &t->from, t->in, &t->into, t->out,
+                    t->item);
     return true;
 }
 
@@ -111,15 +125,31 @@ static bool carry_out(nb_task *t)
     return nb_step_move(t);
 }
 
-static bool find_group(nb_task *t)
+/* A position on the mesh that runs, on the mesh of a spec. */
+int nb_task_position(const nb_task *t, const nb_spec *s, int position)
 {
     const nb_mesh *m = t->me->mesh;
+    if (s->mesh == m) return position;
+    return nb_mesh_position(s->mesh, m->device[position]);
+}
+
+void nb_task_box(const nb_task *t, const nb_spec *s, int position, nb_box *box)
+{
+    nb_spec_box(s, t->size, nb_task_position(t, s, position), box);
+}
+
+static bool find_group(nb_task *t)
+{
+    const nb_mesh *m = t->step->from->mesh;
+    int me = nb_task_position(t, t->step->from, t->me->position);
     t->n = (int)nb_cut_count(&t->step->axes);
     t->member = nb_alloc((size_t)t->n * sizeof(int));
     if (!t->member) return false;
-    nb_cut_group(m, &t->step->axes, t->me->position, t->member);
-    while (t->member[t->index] != t->me->position)
+    nb_cut_group(m, &t->step->axes, me, t->member);
+    while (t->member[t->index] != me)
         t->index++;
+    for (int i = 0; i < t->n && m != t->me->mesh; i++)
+        t->member[i] = nb_mesh_position(t->me->mesh, m->device[t->member[i]]);
     return true;
 }
 
@@ -134,8 +164,9 @@ bool nb_hop_run(nb_device *me, const nb_hop *step, nb_dtype dtype,
     write_name(&t, name);
     t.round =
         (nb_meeting){.what = what(&t), .name = name, .source = me->source};
-    nb_spec_box(step->from, size, me->position, &t.from);
-    nb_hop_box(step, size, me->position, &t.into);
+    nb_task_box(&t, step->from, me->position, &t.from);
+    nb_hop_box(step, size, nb_task_position(&t, step->into, me->position),
+               &t.into);
     bool ok = find_group(&t) && carry_out(&t);
     nb_free(t.member);
     if (ok) nb_counters_add(me, step->kind, t.received);

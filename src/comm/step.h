@@ -15,13 +15,18 @@ typedef struct nb_task {
     void *out;
     nb_box from, into; /* this device's */
     int n, index;      /* devices of the group, and which this one is */
-    int *member;
+    int *member;       /* positions on the mesh that runs */
     nb_meeting round;
     int64_t received;
 } nb_task;
 
 /* One round of it; counts the bytes. */
 bool nb_task_exchange(nb_task *t, const nb_post *post);
+
+/* A position on the mesh that runs, on the mesh of a spec, which may arrange the
+ * same devices otherwise; and what is there. */
+int nb_task_position(const nb_task *t, const nb_spec *s, int position);
+void nb_task_box(const nb_task *t, const nb_spec *s, int position, nb_box *box);
 
 /* move.c: blocks change hands; reduce.c: and are combined. */
 bool nb_step_move(nb_task *t);

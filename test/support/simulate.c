@@ -257,6 +257,30 @@ const nb_mesh *mesh_draw(bool one_axis)
                        shapes[k].size, NULL);
 }
 
+reshard_case case_draw(bool pending)
+{
+    static const int64_t sizes[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12};
+    reshard_case c = {.mesh = mesh_draw(false), .elements = 1};
+    nb_reduce kind = (nb_reduce[]){NB_SUM, NB_MAX, NB_MIN}[below(3)];
+    c.rank = 1 + (int)below(3);
+    for (int d = 0; d < c.rank; d++) {
+        c.size[d] = sizes[below(5) ? 2 + below(9) : below(11)];
+        c.elements *= c.size[d];
+    }
+    c.from = spec_draw(c.mesh, c.rank, kind, pending);
+    c.into = spec_draw(c.mesh, c.rank, below(4) ? kind : NB_SUM,
+                       pending && below(3) == 0);
+    return c;
+}
+
+int64_t *case_values(const reshard_case *c)
+{
+    int64_t *value = calloc((size_t)c->elements + 1, sizeof *value);
+    for (int64_t i = 0; i < c->elements; i++)
+        value[i] = below(1000);
+    return value;
+}
+
 ratios reshard_ratios(bool one_axis, bool pending, int pairs,
                       const nb_plan_options *options)
 {

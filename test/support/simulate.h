@@ -36,6 +36,16 @@ const nb_spec *spec_draw(const nb_mesh *m, int rank, nb_reduce kind,
                          bool pending);
 unsigned below(unsigned n); /* a random number */
 
+/* Two specs of a small tensor; some sizes are uneven, one or none. */
+typedef struct reshard_case {
+    const nb_mesh *mesh;
+    int rank;
+    int64_t size[4], elements;
+    const nb_spec *from, *into;
+} reshard_case;
+reshard_case case_draw(bool pending);
+int64_t *case_values(const reshard_case *c); /* random ones; yours to free */
+
 /* Bytes of plans against their bounds, over random pairs of specs. */
 typedef struct ratios {
     int minimal;       /* how many reach their bound */

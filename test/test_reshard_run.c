@@ -1,0 +1,115 @@
+/* test_reshard_run.c - plans carried out by the devices of a mesh: the values
+ * are right, and what each kind of step received is what it was priced at. */
+#include "support/check.h"
+#include "support/simulate.h"
+
+#include "comm/comm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct job {
+    const nb_reshard_plan *plan;
+    world *before, *after;
+} job;
+
+static size_t block_bytes(const nb_spec *s, const int64_t *size)
+{
+    return ((size_t)nb_spec_elements(s, size) + 1) * sizeof(int64_t);
+}
+
+/* The mesh that runs may not be that of the specs: devices count. */
+static bool run_device(void *ctx, int position)
+{
+    const job *j = ctx;
+    const nb_reshard_plan *p = j->plan;
+    int device = nb_device_now()->mesh->device[position];
+    int first = nb_mesh_position(p->from->mesh, device);
+    int last = nb_mesh_position(p->into->mesh, device);
+    void *in = calloc(1, block_bytes(p->from, p->size)), *out;
+    bool ok = true;
+    memcpy(in, j->before->block[first], block_bytes(p->from, p->size) - 8);
+    for (int i = 0; i < p->n && ok; i++, free(in), in = out) {
+        out = calloc(1, block_bytes(p->step[i].into, p->size));
+        ok = nb_hop_run(nb_device_now(), &p->step[i], NB_I64, p->size, in, out);
+    }
+    nb_box box;
+    int64_t n = 1;
+    nb_spec_box(p->into, p->size, last, &box);
+    for (int d = 0; d < p->into->rank; d++)
+        n *= box.size[d];
+    if (ok) memcpy(j->after->block[last], in, (size_t)n * sizeof(int64_t));
+    free(in);
+    return ok;
+}
+
+/* Steps of a kind, by the plan and by the counters.  One device need not
+ * receive most in every step, so counted bytes may be less than the sum. */
+static bool is_counted(const nb_reshard_plan *p, const nb_mesh *m, int kind)
+{
+    int64_t calls = 0, bytes = 0;
+    nb_comm_stats s = nb_comm_stats_get(m, (nb_hop_kind)kind);
+    for (int i = 0; i < p->n; i++)
+        if ((int)p->step[i].kind == kind) {
+            calls++;
+            bytes += p->step[i].bytes;
+        }
+    return s.calls == calls &&
+           (calls == 1 ? s.bytes == bytes : s.bytes <= bytes);
+}
+
+static void check_case(int i, const reshard_case *c, const nb_mesh *running,
+                       const nb_plan_options *options)
+{
+    int64_t *value = case_values(c);
+    const nb_reshard_plan *p =
+        nb_reshard_find(c->from, c->into, c->size, 8, options);
+    if (!expect(p != NULL, "case %d has a plan", i)) return;
+    world before = world_new(c->from, c->size, value);
+    world after = world_new(c->into, c->size, value);
+    job j = {p, &before, &after};
+    nb_comm_stats_reset(running);
+    bool ok = nb_devices_run(running, run_device, &j);
+    expect(ok, "case %d runs", i);
+    const char *wrong = world_check(&after);
+    expect(!wrong, "case %d: %s", i, wrong ? wrong : "");
+    for (int k = 0; k <= NB_HOP_EXCHANGE; k++)
+        expect(is_counted(p, running, k), "case %d: bytes of %s", i,
+               nb_hop_name((nb_hop_kind)k));
+    world_free(&before);
+    world_free(&after);
+    free(value);
+}
+
+static void test_random(void)
+{
+    for (int i = 0; i < 600; i++) {
+        reshard_case c = case_draw(i % 2);
+        nb_plan_options options = {.idle_axes = below(4) == 0,
+                                   .wide = below(2),
+                                   .exchange = below(4) == 0};
+        check_case(i, &c, c.mesh, &options);
+    }
+}
+
+/* From a mesh to another one of the same devices, run on either. */
+static void test_meshes(void)
+{
+    const char *xy[] = {"x", "y"};
+    const nb_mesh *m[2] = {
+        nb_mesh_new("a", 2, xy, (int[]){2, 2}, (int[]){3, 1, 0, 2}),
+        nb_mesh_new("b", 1, xy, (int[]){4}, NULL)};
+    for (int i = 0; i < 100; i++) {
+        reshard_case c = {.rank = 2, .size = {7, 6}, .elements = 42};
+        c.from = spec_draw(m[i % 2], 2, NB_SUM, true);
+        c.into = spec_draw(m[(i + 1) % 2], 2, NB_SUM, true);
+        check_case(i, &c, m[i / 2 % 2], NULL);
+    }
+}
+
+int main(void)
+{
+    void (*const all[])(void) = {test_random, test_meshes};
+    none_leaks(sizeof all / sizeof all[0], all);
+    return tally();
+}
