@@ -393,9 +393,10 @@ static void test_text(void)
     expect(text && strstr(text, "total 64 B, bound 64 B: minimal\n"), "%s",
            text ? text : "no text");
     nb_text_release(text);
-    expect(!nb_reshard_plan_of(a, b, 3, s, NB_F32, 0) &&
-               failed_with(NB_EVALUE, "3 sizes for a spec of 2 dims"),
-           "wrong rank");
+    expect(
+        !nb_reshard_plan_of(a, b, 3, s, NB_F32, 0) &&
+            failed_with(NB_EVALUE, "a spec of 2 dims for a tensor of 3 dims"),
+        "wrong rank");
     expect(!nb_reshard_plan_of(a, b, 2, s, NB_NOTYPE, 0) &&
                failed_with(NB_EVALUE, "dtype"),
            "no dtype");

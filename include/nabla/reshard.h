@@ -24,8 +24,9 @@ enum {
 };
 
 /* The cheapest plan for a tensor of these sizes, as many as both specs have
- * dims; `may` is a sum of the above, or 0.  NB_EVALUE if the specs are of other
- * ranks or their meshes have different devices. */
+ * dims; dims of size 1 count as whole.  `may` is a sum of the above, or 0.
+ * NB_EVALUE if the specs are of other ranks or their meshes have different
+ * devices. */
 NB_API const nb_reshard_plan *nb_reshard_plan_of(const nb_spec *from,
                                                  const nb_spec *into, int rank,
                                                  const int64_t *size,

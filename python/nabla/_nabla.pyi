@@ -431,3 +431,15 @@ def spec_local(
 def spec_global(
     spec: ShardingSpec, shapes: list[Sequence[int]], /
 ) -> tuple[int, ...]: ...
+def reshard_plan(
+    from_spec: ShardingSpec,
+    to_spec: ShardingSpec,
+    shape: Sequence[int],
+    dtype: DType | None,
+    exchange: bool,
+    wide: bool,
+    idle_axes: bool,
+    /,
+) -> tuple[
+    list[tuple[str, str, int, ShardingSpec]], int, int, int, float, str
+]: ...

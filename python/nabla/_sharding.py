@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any, ClassVar, Self, TypeAlias
 
+    from ._dtypes import DType
+
     Entry: TypeAlias = None | str | "_Open" | Sequence["str | _Open"]
     Raw: TypeAlias = "Entry | DimSpec"
     Axes: TypeAlias = str | Iterable[str]
@@ -38,6 +40,8 @@ __all__ = [
     "DimSpec",
     "P",
     "PartitionSpec",
+    "ReshardPlan",
+    "ReshardStep",
     "ShardingSpec",
     "compute_global_shape",
     "compute_local_shape",
@@ -45,6 +49,7 @@ __all__ = [
     "get_num_shards",
     "needs_reshard",
     "parse_sub_axis",
+    "reshard_plan",
 ]
 
 _SUB_AXIS = re.compile(r"([A-Za-z_]\w*):\((\d+)\)(\d+)", re.ASCII)
@@ -532,3 +537,65 @@ def needs_reshard(a: ShardingSpec | None, b: ShardingSpec | None) -> bool:
 def create_replicated_spec(mesh: DeviceMesh, rank: int) -> ShardingSpec:
     """Nothing split, nothing pending."""
     return ShardingSpec(mesh, [DimSpec() for _ in range(rank)])
+
+
+@dataclass(frozen=True)
+class ReshardStep:
+    """What is done, over which mesh axes, the bytes that a device receives, at
+    most, and how the tensor lies afterwards."""
+
+    kind: str
+    axes: list[str]
+    bytes: int
+    spec: ShardingSpec
+
+
+@dataclass(frozen=True)
+class ReshardPlan:
+    """The steps from one spec to another.  No plan moves less than `bound`
+    bytes; `peak` is the most that a step takes on a device, in and out."""
+
+    steps: list[ReshardStep]
+    bytes: int
+    bound: int
+    peak: int
+    seconds: float
+    text: str
+
+    @property
+    def is_minimal(self) -> bool:
+        """Whether it is proved that no plan moves less."""
+        return self.bytes == self.bound
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def reshard_plan(
+    from_spec: ShardingSpec,
+    to_spec: ShardingSpec,
+    shape: Sequence[int],
+    dtype: DType | None = None,
+    *,
+    exchange: bool = False,
+    wide: bool = False,
+    idle_axes: bool = False,
+) -> ReshardPlan:
+    """The plan that runs when a tensor of this shape changes its layout.  It
+    may be allowed more than collectives along one mesh axis: to exchange blocks
+    directly, to go over several axes at once, to use axes of neither spec.
+
+    >>> from nabla.core.sharding.spmd import reshard_plan
+    >>> mesh = nb.DeviceMesh("m", (2, 4), ("dp", "tp"))
+    >>> a, b = (nb.ShardingSpec(mesh, [x, None]) for x in ("dp", "tp"))
+    >>> print(reshard_plan(a, b, (8, 8)))
+    slice tp: dim 0, 0 B
+    permute dp,tp: dim 0, 32 B
+    all_gather dp: dim 0, 32 B
+    total 64 B, bound 64 B: minimal
+    """
+    steps, moved, bound, peak, seconds, text = _nabla.reshard_plan(
+        from_spec, to_spec, shape, dtype, exchange, wide, idle_axes
+    )
+    made = [ReshardStep(k, a.split(","), n, s) for k, a, n, s in steps]
+    return ReshardPlan(made, moved, bound, peak, seconds, text.rstrip())

@@ -116,7 +116,8 @@ LATE = {
     "core.sharding.spec": SHARDING,
     "core.sharding.propagation": "",
     "core.sharding.spmd": "create_replicated_spec compute_local_shape "
-    "compute_global_shape get_num_shards needs_reshard",
+    "compute_global_shape get_num_shards needs_reshard ReshardPlan "
+    "ReshardStep reshard_plan",
 }
 
 # What is taken from the extension as it stands.

@@ -18,6 +18,8 @@ int nb_py_axes(PyObject *from, PyObject *held, const char **to, int room);
 /* Of a device by its number; -1 with an exception. */
 int nb_py_position(const nb_mesh *m, int device);
 
-int nb_py_mesh_add(PyObject *module); /* by nb_py_shard_add */
+/* By nb_py_shard_add. */
+int nb_py_mesh_add(PyObject *module);
+int nb_py_reshard_add(PyObject *module);
 
 #endif

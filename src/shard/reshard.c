@@ -12,14 +12,9 @@ const nb_reshard_plan *nb_reshard_plan_of(const nb_spec *from,
     nb_plan_options options = {.exchange = may & NB_RESHARD_EXCHANGE,
                                .wide = may & NB_RESHARD_WIDE,
                                .idle_axes = may & NB_RESHARD_IDLE};
-    if (!from || !into) return NULL;
-    if (rank != from->rank)
-        return nb_fail(NB_EVALUE, "reshard: %d sizes for a spec of %d dims",
-                       rank, from->rank);
-    for (int d = 0; d < rank; d++)
-        if (size[d] < 0)
-            return nb_fail(NB_EVALUE, "reshard: dim %d has size %lld", d,
-                           (long long)size[d]);
+    from = nb_spec_fit(from, rank, size);
+    into = from ? nb_spec_fit(into, rank, size) : NULL;
+    if (!into) return NULL;
     if (!nb_dtype_size(dtype))
         return nb_fail(NB_EVALUE, "reshard: dtype %d", (int)dtype);
     return nb_reshard_find(from, into, size, (int)nb_dtype_size(dtype),
