@@ -10,6 +10,7 @@
 #include "nabla/reshard.h"
 #include "shard/deal.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -427,6 +428,35 @@ static void test_faults(void)
     expect(false, "there is a plan in the end");
 }
 
+enum { ASKED = 200, ASKING = 4 };
+static reshard_case asked[ASKED];
+
+static void *ask(void *answer)
+{
+    const nb_reshard_plan **p = answer;
+    for (int i = 0; i < ASKED; i++)
+        p[i] = nb_reshard_find(asked[i].from, asked[i].into, asked[i].size, 16,
+                               NULL);
+    return NULL;
+}
+
+/* Threads that ask the same at the same time get the same plan. */
+static void test_threads(void)
+{
+    static const nb_reshard_plan *answer[ASKING][ASKED];
+    pthread_t thread[ASKING];
+    for (int i = 0; i < ASKED; i++)
+        asked[i] = case_draw(true);
+    for (int k = 0; k < ASKING; k++)
+        pthread_create(&thread[k], NULL, ask, answer[k]);
+    for (int k = 0; k < ASKING; k++)
+        pthread_join(thread[k], NULL);
+    for (int i = 0; i < ASKED; i++)
+        for (int k = 0; k < ASKING; k++)
+            expect(answer[k][i] && answer[k][i] == answer[0][i],
+                   "thread %d has the plan of case %d", k, i);
+}
+
 /* Bytes over the bound: sixty pairs each.  What is pending must be summed
  * before it is sent on, so there the bound is not always reached. */
 static void test_ratios(void)
@@ -463,7 +493,7 @@ int main(void)
     void (*const all[])(void) = {
         test_specified, test_common, test_prices,     test_bounds, test_random,
         test_memory,    test_meshes, test_remembered, test_costs,  test_wide,
-        test_text,      test_faults, test_ratios};
+        test_text,      test_faults, test_threads,    test_ratios};
     none_leaks(sizeof all / sizeof all[0], all);
     return tally();
 }

@@ -13,9 +13,15 @@ typedef struct job {
     world *before, *after;
 } job;
 
-static size_t block_bytes(const nb_spec *s, const int64_t *size)
+/* Of what a device has. */
+static size_t bytes_of(const nb_spec *s, const int64_t *size, int device)
 {
-    return ((size_t)nb_spec_elements(s, size) + 1) * sizeof(int64_t);
+    nb_box box;
+    size_t n = sizeof(int64_t);
+    nb_spec_box(s, size, nb_mesh_position(s->mesh, device), &box);
+    for (int d = 0; d < s->rank; d++)
+        n *= (size_t)box.size[d];
+    return n;
 }
 
 /* The mesh that runs may not be that of the specs: devices count. */
@@ -24,21 +30,19 @@ static bool run_device(void *ctx, int position)
     const job *j = ctx;
     const nb_reshard_plan *p = j->plan;
     int device = nb_device_now()->mesh->device[position];
-    int first = nb_mesh_position(p->from->mesh, device);
-    int last = nb_mesh_position(p->into->mesh, device);
-    void *in = calloc(1, block_bytes(p->from, p->size)), *out;
+    size_t bytes = bytes_of(p->from, p->size, device);
+    void *in = malloc(bytes), *out;
     bool ok = true;
-    memcpy(in, j->before->block[first], block_bytes(p->from, p->size) - 8);
+    memcpy(in, j->before->block[nb_mesh_position(p->from->mesh, device)],
+           bytes);
     for (int i = 0; i < p->n && ok; i++, free(in), in = out) {
-        out = calloc(1, block_bytes(p->step[i].into, p->size));
+        bytes = bytes_of(p->step[i].into, p->size, device);
+        out = malloc(bytes);
         ok = nb_hop_run(nb_device_now(), &p->step[i], NB_I64, p->size, in, out);
     }
-    nb_box box;
-    int64_t n = 1;
-    nb_spec_box(p->into, p->size, last, &box);
-    for (int d = 0; d < p->into->rank; d++)
-        n *= box.size[d];
-    if (ok) memcpy(j->after->block[last], in, (size_t)n * sizeof(int64_t));
+    if (ok)
+        memcpy(j->after->block[nb_mesh_position(p->into->mesh, device)], in,
+               bytes);
     free(in);
     return ok;
 }
