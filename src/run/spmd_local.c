@@ -160,63 +160,11 @@ static nb_tensor *call_one(maker *m, const nb_call *c, nb_tensor **in,
     return nb_record((nb_op *)c->op, c->nin, in, n, attr);
 }
 
-/* The stored dim of tensor t that is this factor alone; -1: none. */
-static int dim_of(const nb_factors *f, int t, int factor)
-{
-    const nb_factored *x = &f->tensor[t];
-    for (int d = 0; d < x->rank; d++)
-        if (x->dim[d].n == 1 && x->dim[d].factor[0] == factor) return d;
-    return -1;
-}
-
-/* What each block of the result along dim `to` needs of dim d of input i. */
-static bool ranges(const nb_call *c, const nb_factors *f, int i, int d, int to,
-                   const nb_cut *cut, int64_t *range)
-{
-    int64_t n = nb_cut_count(cut), size = f->tensor[f->nin].size[to];
-    bool ok = true;
-    for (int64_t k = 0; ok && k < n; k++) {
-        int64_t part[] = {nb_block_start(size, n, k),
-                          nb_block_start(size, n, k + 1)};
-        ok = c->op->reach(c, i, d - c->in[i]->nlanes, part, range + 2 * k);
-    }
-    return ok;
-}
-
-/* The parts of input i, which lies as `need`, that the blocks of the result
+/* The parts of input i, which lies as it should, that the blocks of the result
  * reach for. */
-static nb_tensor *fetch(maker *m, const nb_call *c, const nb_factors *f, int i,
-                        nb_tensor *x, const nb_decision *d, nb_box *from)
+static nb_tensor *fetch(maker *m, const nb_call *c, int i, nb_tensor *x,
+                        const nb_reshard_plan *p, nb_box *from)
 {
-    nb_spec into = {.mesh = m->mesh, .rank = d->need[i]->rank};
-    nb_reach reach = {0};
-    int64_t *range[NB_MAX_DIMS] = {0};
-    bool ok = true, any = false;
-    for (int k = 0; k < into.rank; k++)
-        into.dim[k].axes = d->need[i]->dim[k].axes;
-    into.partial = d->need[i]->partial;
-    into.kind = d->need[i]->kind;
-    for (int k = 0; ok && k < f->n; k++) {
-        int at = dim_of(f, i, k), to = dim_of(f, f->nin, k);
-        if (f->kind[k] != NB_PERMUTE || at < 0 || to < 0) continue;
-        const nb_cut *cut = &d->give[0]->dim[to].axes;
-        if (!cut->n) continue;
-        range[at] = nb_alloc((size_t)(2 * nb_cut_count(cut)) * sizeof(int64_t));
-        ok = range[at] && ranges(c, f, i, at, to, cut, range[at]);
-        into.dim[at].axes = *cut;
-        reach.range[at] = range[at];
-        any = true;
-    }
-    const nb_spec *by = ok && any ? nb_spec_intern(&into) : NULL;
-    const nb_reshard_plan *p =
-        by ? nb_reach_find(d->need[i], by, f->tensor[i].size,
-                           (int)nb_dtype_size((nb_dtype)c->in[i]->dtype),
-                           &reach)
-           : NULL;
-    for (int k = 0; k < into.rank; k++)
-        nb_free(range[k]);
-    if (!any) return x;
-    if (!p) return NULL;
     nb_hop_box(&p->step[0], p->size, m->position, from);
     x = nb_move(to_stored(x, c->in[i]), p, 0, from, &m->token);
     return from_stored(x, c->in[i]);
@@ -227,20 +175,15 @@ static bool operands(maker *m, int line, const nb_call *c, const nb_decision *d,
                      nb_tensor **in, nb_box *from)
 {
     const nb_line *l = &m->g->line[line];
-    nb_factors f;
     bool ok = true;
     for (int i = 0; ok && i < c->nin; i++) {
         const nb_spec *s = d ? d->need[i] : nb_spec_on(c->in[i], m->mesh);
         in[i] = !s ? NULL : d ? value(m, l->in[i], s) : m->of[l->in[i]]->x;
         ok = in[i];
         if (ok && !l->multi) from[i] = box_of(m, s, c->in[i]);
+        if (ok && d && d->reach[i])
+            ok = (in[i] = fetch(m, c, i, in[i], d->reach[i], &from[i]));
     }
-    if (!ok || !d || l->multi || !c->op->reach) return ok;
-    nb_tensor *y = m->node[line];
-    if (!nb_factors_of(&f, c, 1, &y)) return false;
-    for (int i = 0; ok && i < c->nin; i++)
-        ok = (in[i] = fetch(m, c, &f, i, in[i], d, &from[i])) != NULL;
-    nb_factors_free(&f);
     return ok;
 }
 

@@ -81,11 +81,15 @@ const nb_spec *nb_spec_on(const nb_tensor *x, const nb_mesh *m)
 static nb_decision *room(const nb_mesh *m, int nin, int nout)
 {
     size_t n = (size_t)(nin + nout);
-    nb_decision *d = nb_alloc_forever(sizeof *d + n * sizeof *d->need);
+    nb_decision *d =
+        nb_alloc_forever(sizeof *d + (n + (size_t)nin) * sizeof *d->need);
     if (!d) return NULL;
     *d = (nb_decision){.mesh = m, .nin = nin, .nout = nout, .reason = ""};
     d->need = (const nb_spec **)(d + 1);
     d->give = d->need + nin;
+    d->reach = (const nb_reshard_plan **)(d->give + nout);
+    for (int i = 0; i < nin; i++)
+        d->reach[i] = NULL;
     return d;
 }
 
@@ -112,6 +116,8 @@ static bool update(const nb_work *w, nb_decision *d)
         ok = (d->give[k] = nb_spec_intern(&draft)) != NULL;
     }
     if (carried != operand) nb_free(carried);
+    for (int t = 0; ok && w->call->op->reach && t < nin; t++)
+        ok = nb_reach_plan(w, t, d->need[t], d->give[0], &d->reach[t]);
     if (ok && *w->reason)
         ok = (d->reason = nb_intern(w->reason, strlen(w->reason))) != NULL;
     return ok;
@@ -209,6 +215,8 @@ static bool key_of(key *k, const nb_call *c, int nout, nb_tensor *const *out)
     }
     for (int i = 0; ok && i < nout; i++)
         ok = key_tensor(k, out[i]);
+    for (int i = 0; ok && c->op->reach && i < c->nattr; i++)
+        ok = key_add(k, c->attr[i]);
     if (ok && c->op->dim_of) /* axis, lane, size */
         ok = key_add(k, c->attr[0]) && key_lane(k, c->attr[1]);
     k->hash = nb_hash(7, k->word, (size_t)k->n * sizeof k->word[0]);

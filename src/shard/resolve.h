@@ -7,7 +7,7 @@
 #define NB_SHARD_RESOLVE_H
 
 #include "core/tensor.h"
-#include "shard/spec.h"
+#include "shard/plan.h"
 
 enum { NB_MAX_REASON = 160 };
 
@@ -16,7 +16,10 @@ typedef struct nb_decision {
     int nin, nout;
     const nb_spec **need; /* of each operand */
     const nb_spec **give; /* of each result */
-    const char *reason;   /* what was decided between axes, or "" */
+    /* Of each operand: which parts of it, once it lies so, the blocks of the
+     * result reach for; NULL: its own block. */
+    const nb_reshard_plan **reach;
+    const char *reason; /* what was decided between axes, or "" */
 } nb_decision;
 
 /* The decision for a call with these results; remembered for the process.

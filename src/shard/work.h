@@ -31,6 +31,11 @@ void nb_work_dims(const nb_work *w, int t, nb_spec *draft);
 /* The same as a spec, for prices. */
 const nb_spec *nb_work_need(const nb_work *w, int t);
 
+/* What the blocks of a result that lies as `give` reach for in operand t, which
+ * lies as `need`; NULL: their own. */
+bool nb_reach_plan(const nb_work *w, int t, const nb_spec *need,
+                   const nb_spec *give, const nb_reshard_plan **plan);
+
 /* The least that reducing the results over these axes costs. */
 double nb_work_debt(const nb_work *w, const nb_cut *axes);
 

@@ -39,13 +39,8 @@ static bool is_seen(walk *w, const nb_tensor *x, const nb_spec *s)
     return false;
 }
 
-static void add_plan(walk *w, const nb_tensor *x, const nb_spec *from,
-                     const nb_spec *into)
+static void add_steps(walk *w, const nb_reshard_plan *p)
 {
-    int64_t size[NB_MAX_DIMS];
-    nb_stored_sizes(x, size);
-    const nb_reshard_plan *p = nb_reshard_find(
-        from, into, size, (int)nb_dtype_size((nb_dtype)x->dtype), NULL);
     w->failed = w->failed || !p;
     for (int k = 0; p && k < p->n; k++) {
         const nb_hop *h = &p->step[k];
@@ -55,6 +50,15 @@ static void add_plan(walk *w, const nb_tensor *x, const nb_spec *from,
         if (h->bytes > w->t->greatest[h->kind])
             w->t->greatest[h->kind] = h->bytes;
     }
+}
+
+static void add_plan(walk *w, const nb_tensor *x, const nb_spec *from,
+                     const nb_spec *into)
+{
+    int64_t size[NB_MAX_DIMS];
+    nb_stored_sizes(x, size);
+    add_steps(w, nb_reshard_find(from, into, size,
+                                 (int)nb_dtype_size((nb_dtype)x->dtype), NULL));
 }
 
 static void visit(walk *w, nb_tensor *y);
@@ -83,8 +87,10 @@ static void visit(walk *w, nb_tensor *y)
     const nb_decision *d =
         y->flags & NB_MULTI ? y->sharding : nb_decide(&c, 1, &y);
     w->failed = w->failed || !d;
-    for (int i = 0; d && i < c.nin; i++)
+    for (int i = 0; d && i < c.nin; i++) {
         need(w, c.in[i], d->need[i]);
+        if (d->reach[i]) add_steps(w, d->reach[i]);
+    }
 }
 
 bool traffic_of_calls(traffic *t, int n, nb_tensor *const *y)
