@@ -70,9 +70,12 @@ static bool is_same(const entry *e, const nb_spec *from, const nb_spec *into,
 static void set_axes(entry *e)
 {
     const nb_spec *s = e->hop.into;
-    for (int d = 0; d < s->rank; d++)
-        for (int i = 0; e->reach.range[d] && i < s->dim[d].axes.n; i++)
-            nb_cut_add(&e->hop.axes, s->dim[d].axes.at[i]);
+    for (int d = 0; d < s->rank; d++) {
+        const nb_cut *a = &s->dim[d].axes;
+        if (e->reach.range[d] && !a->n) a = &e->hop.from->dim[d].axes;
+        for (int i = 0; e->reach.range[d] && i < a->n; i++)
+            nb_cut_add(&e->hop.axes, a->at[i]);
+    }
 }
 
 static int64_t count(int rank, const nb_box *a, const nb_box *b)

@@ -282,14 +282,24 @@ static void settle_groups(nb_work *w)
     }
 }
 
-/* The greatest of nothing is no number: no block may be empty. */
+/* At most as many blocks as there are elements; one element is not split. */
+static void keep_full(nb_cut *l, int64_t size)
+{
+    while (l->n && size > 1 && nb_cut_count(l) > size)
+        l->n--;
+}
+
+/* The greatest of nothing is no number, and windows have their least size: no
+ * block may be empty. */
 static void fill(nb_work *w, int k)
 {
     const nb_factors *f = w->f;
-    if (!f->reduced[k] || (f->reduce[k] != NB_MAX && f->reduce[k] != NB_MIN))
-        return;
-    while (w->axes[k].n && nb_cut_count(&w->axes[k]) > f->size[k])
-        w->axes[k].n--;
+    bool extreme = f->reduce[k] == NB_MAX || f->reduce[k] == NB_MIN;
+    if (f->reduced[k] && extreme) keep_full(&w->axes[k], f->size[k]);
+    for (int t = f->nin; f->kind[k] == NB_PERMUTE && t < f->nin + f->nout; t++)
+        for (int d = 0; d < f->tensor[t].rank; d++)
+            if (f->tensor[t].dim[d].n && f->tensor[t].dim[d].factor[0] == k)
+                keep_full(&w->axes[k], f->tensor[t].size[d]);
 }
 
 bool nb_work_resolve(nb_work *w)

@@ -50,7 +50,7 @@ bool nb_reach_plan(const nb_work *w, int t, const nb_spec *need,
         int at = dim_of(f, t, k), to = dim_of(f, f->nin, k);
         if (f->kind[k] != NB_PERMUTE || at < 0 || to < 0) continue;
         const nb_cut *cut = &give->dim[to].axes;
-        if (!cut->n) continue;
+        if (!cut->n && !need->dim[at].axes.n) continue; /* all is there */
         range[at] = nb_alloc((size_t)(2 * nb_cut_count(cut)) * sizeof(int64_t));
         ok = range[at] && find_ranges(w, t, at, to, cut, &need->dim[at].axes,
                                       range[at], &own);
