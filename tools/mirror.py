@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""mirror.py PACKAGE EXTENSION - makes PACKAGE, a folder of the build, a package
-that imports: links to the files of python/nabla and to the extension.  Links
-whose files are gone are removed."""
+"""mirror.py PACKAGE LIBRARY... - makes PACKAGE, a folder of the build, one that
+imports: links to the files of python/nabla and to the libraries, which are the
+extension and what it loads.  Links whose files are gone are removed."""
 
 import sys
 from pathlib import Path
 
 source = Path(__file__).resolve().parent.parent / "python" / "nabla"
-package, extension = (Path(arg).absolute() for arg in sys.argv[1:])
+package, *libraries = (Path(arg).absolute() for arg in sys.argv[1:])
 
-wanted = {package / extension.name: extension}
+wanted = {package / library.name: library for library in libraries}
 for pattern in ("*.py", "*.pyi", "py.typed"):
     for file in source.rglob(pattern):
         wanted[package / file.relative_to(source)] = file

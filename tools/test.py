@@ -87,6 +87,60 @@ def python_tests(build: str, *options: str, **environment: str) -> Count:
     return Count(tests - failed - skipped, failed or int(not ok))
 
 
+# Programs of several processes.
+
+
+def mpirun(n: int, *command: str, **environment: str) -> tuple[str, bool]:
+    """What n processes said, and whether all went well."""
+    made = subprocess.run(
+        ("tools/mpirun", str(n), *command),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        env=os.environ
+        | {"NABLA_MPI": f"{ROOT}/build/libnabla_mpi.so"}
+        | environment,
+    )
+    return made.stdout, made.returncode == 0
+
+
+def mpi_test(n: int, **environment: str) -> Count:
+    """The C test, with or without shared memory."""
+    said, ok = mpirun(n, "build/test/test_mpi", **environment)
+    found = re.search(r"rank 0 of \d+: (\d+) passed, (\d+) failed", said)
+    passed, failed = map(int, found.groups()) if found else (0, 1)
+    if not ok:
+        print(said)
+    print(f"test_mpi on {n} processes: {passed} passed, {failed} failed")
+    return Count(passed, failed or int(not ok))
+
+
+def mpi_end(how: str, said_of_it: str) -> Count:
+    """One of three processes leaves the others in a sum: they say which one, in
+    what, and where, and the program ends."""
+    said, ok = mpirun(3, "build/test/test_mpi", how, "1")
+    error = r"all_reduce f32\[100\] at model.py:7: device 1 \(rank 1\) "
+    named = [
+        bool(re.search(rf"rank {rank}: {error}{said_of_it}", said))
+        for rank in (0, 2)
+    ]
+    right = all(named) and not ok
+    print("ok   " if right else f"FAIL {said}", f"one that {how} is named")
+    return Count(int(right), int(not right))
+
+
+def mpi() -> Count:
+    if not shutil.which("mpirun") or not Path("build/test/test_mpi").exists():
+        print("no MPI here: left out")
+        return Count()
+    return total(
+        [mpi_test(n, NABLA_SHM=shm) for n in (2, 4) for shm in ("1", "0")]
+        + [mpi_end("exits", "has failed: its process has come to its end")]
+        + [mpi_end("sleeps", "did not come within 1 s")]
+    )
+
+
 # Examples.
 
 
@@ -249,7 +303,8 @@ def install() -> Count:
 
 
 PARTS: dict[str, Callable[[], Count]] = {
-    part.__name__: part for part in (check, c, python, examples, install, asan)
+    part.__name__: part
+    for part in (check, c, mpi, python, examples, install, asan)
 }
 MORE: dict[str, Callable[[], Count]] = {"passes": passes}  # when named
 

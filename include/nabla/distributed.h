@@ -14,6 +14,29 @@
 extern "C" {
 #endif
 
+/* Joins the other processes: with MPI, through libnabla_mpi.so, which lies beside
+ * this library or where the environment variable NABLA_MPI says.  All of them
+ * call it.  A program started by mpirun need not: the first use of a mesh does
+ * it, unless the environment variable NABLA_DISTRIBUTED is 0.  Done twice it is
+ * done once. */
+NB_API nb_status nb_distributed_init(void);
+
+/* Which process this is, and of how many: 0 and 1 where there are no others, or
+ * none have been joined. */
+NB_API int nb_distributed_rank(void);
+NB_API int nb_distributed_size(void);
+
+/* Waits until all processes are here. */
+NB_API nb_status nb_distributed_barrier(void);
+
+/* Parts from the others, for good; at exit that is done anyway.  Waits until
+ * they part too. */
+NB_API void nb_distributed_finish(void);
+
+/* The version of NCCL, which will carry messages between GPUs: 22003 is 2.20.3.
+ * 0, with an error, where there is none. */
+NB_API int nb_distributed_nccl(void);
+
 /* How many seconds a device waits for another in a collective before it fails:
  * what the environment variable NABLA_TIMEOUT says, or else 300. */
 NB_API double nb_distributed_timeout(void);

@@ -55,6 +55,9 @@ typedef struct nb_post {
 /* What carries bytes between the devices of a mesh. */
 struct nb_link {
     const char *name; /* "local", "mpi" */
+    /* Best size of a message, 0 if that does not matter; then readers are
+     * called, else every receive needs data. */
+    size_t piece;
     /* Sends and receives all of it; false, with an error that names the peer,
      * the collective and the source, if one fails, or does not come in time.
      * Messages between two devices arrive in the order they were sent. */
@@ -84,7 +87,9 @@ bool nb_hop_run(nb_device *me, const nb_hop *step, nb_dtype dtype,
 typedef bool nb_device_fn(void *ctx, int position);
 bool nb_devices_run(const nb_mesh *m, nb_device_fn *fn, void *ctx);
 
-/* Whether this process has that device of the mesh, and how many it has. */
+/* Whether this process has that device of the mesh, and how many it has: all,
+ * or its share of a program of many processes (nabla/distributed.h).  None, with
+ * an error, if there is such a program and the mesh cannot be shared out. */
 bool nb_device_is_here(const nb_mesh *m, int position);
 int nb_devices_here(const nb_mesh *m);
 

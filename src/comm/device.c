@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "comm/local.h"
+#include "comm/remote.h"
 #include "comm/stats.h"
 
 #include <errno.h>
@@ -54,12 +55,25 @@ nb_device *nb_device_now(void)
 
 bool nb_device_is_here(const nb_mesh *m, int position)
 {
-    return position >= 0 && position < m->ndevices;
+    int first = nb_devices_first(m);
+    return position >= first && position < first + nb_devices_here(m);
 }
 
 int nb_devices_here(const nb_mesh *m)
 {
-    return m->ndevices;
+    int rank, size;
+    if (!nb_ranks_get(&rank, &size)) return 0;
+    if (m->ndevices % size == 0) return m->ndevices / size;
+    nb_fail(NB_EVALUE,
+            "mesh @%s: %d devices cannot be dealt out evenly to %d processes",
+            m->name, m->ndevices, size);
+    return 0;
+}
+
+int nb_devices_first(const nb_mesh *m)
+{
+    int rank, size;
+    return nb_ranks_get(&rank, &size) ? m->ndevices / size * rank : 0;
 }
 
 static void wait_for(sem_t *s)
@@ -167,12 +181,22 @@ static bool add_worker(void)
     return true;
 }
 
-static bool prepare(const nb_mesh *m, nb_link *link, int others)
+static bool prepare(const nb_mesh *m, int others)
 {
     if (!make_room(others) || !nb_counters_get(m)) return false;
     while (crew.count < others)
         if (!add_worker()) return false;
-    return link->start(link, m);
+    return true;
+}
+
+/* Others count on a run once it has been asked for. */
+static bool start(const nb_mesh *m, nb_link *link, int first, int here)
+{
+    nb_device mine = {.mesh = m, .position = first, .link = link, .source = ""};
+    if (!link->start(link, m)) return false;
+    if (prepare(m, here - 1)) return true;
+    link->fail(link, &mine);
+    return false;
 }
 
 static void run_all(const nb_mesh *m, nb_link *link, int first, int n)
@@ -192,19 +216,20 @@ static void run_all(const nb_mesh *m, nb_link *link, int first, int n)
 
 bool nb_devices_run(const nb_mesh *m, nb_device_fn *fn, void *ctx)
 {
-    nb_link *link = nb_local_link();
-    int n = nb_devices_here(m);
+    int n = nb_devices_here(m), first = nb_devices_first(m);
+    nb_link *link = nb_link_get(m);
+    if (n == 0) return false;
     if (now)
         return nb_fail(NB_ERUNTIME,
                        "mesh @%s: device %d of mesh @%s cannot run programs "
                        "over a mesh itself",
                        m->name, now->position, now->mesh->name);
     pthread_mutex_lock(&crew.turn);
-    bool ok = prepare(m, link, n - 1);
+    bool ok = start(m, link, first, n);
     if (ok) {
         crew.fn = fn;
         crew.ctx = ctx;
-        run_all(m, link, 0, n);
+        run_all(m, link, first, n);
         ok = !crew.failed;
         if (!ok) {
             nb_fail(crew.code, "%s", crew.message);

@@ -8,7 +8,7 @@
  * A post stays until nobody reads from it, also when its owner gives up, for
  * the memory behind it is the owner's.  Who gives up has failed from that
  * moment on, so that nobody begins to read what is no longer there. */
-#include "comm/local.h"
+#include "comm/hall.h"
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -20,30 +20,16 @@
 #include <string.h>
 #include <time.h>
 
-typedef struct slot {
-    pthread_cond_t wake;
-    int position;
-    nb_device *me;
-    const nb_post *post;   /* NULL: not in a round */
-    uint64_t number, what; /* of the round that it is in or was in last; 0 */
-    char where[NB_WHERE];
-    int lacking; /* peers that have not posted; which, by position: */
-    bool *lacks;
-    int unread;  /* of its messages */
-    int readers; /* who copy from it right now */
-    bool asleep, over;
-    int gone;          /* a peer that will not come, or -1 */
-    const void **data; /* that a reader sees */
-} slot;
+/* Large enough that waiting for each other does not matter, and small enough
+ * for caches. */
+enum { PIECE = 512 << 10 };
 
-/* first: who failed by itself before all others, or -1. */
-static struct {
-    pthread_mutex_t lock;
-    const nb_mesh *mesh;
-    int room, first;
-    char message[1024];
-    slot *at;
-} run = {.lock = PTHREAD_MUTEX_INITIALIZER, .first = -1};
+static nb_hall hall = {.lock = PTHREAD_MUTEX_INITIALIZER, .first = -1};
+
+nb_hall *nb_hall_get(void)
+{
+    return &hall;
+}
 
 double nb_clock(void)
 {
@@ -60,15 +46,21 @@ const char *nb_round_text(const nb_meeting *r, char text[NB_WHERE])
     return text;
 }
 
-static void wake(slot *s)
+void nb_seat_wake(nb_seat *s)
 {
     if (s->asleep) pthread_cond_signal(&s->wake);
+    if (hall.spans) nb_remote_wake(s);
 }
 
-static void wake_all(void)
+void nb_hall_wake_all(void)
 {
-    for (int i = 0; i < run.mesh->ndevices; i++)
-        wake(&run.at[i]);
+    for (int i = hall.low; i < hall.high; i++)
+        nb_seat_wake(&hall.at[i]);
+}
+
+static bool is_here(int position)
+{
+    return position >= hall.low && position < hall.high;
 }
 
 /* The message with `before` others to or from that peer in front of it. */
@@ -80,10 +72,10 @@ static const nb_message *nth(int n, const nb_message *m, int peer, int before)
 }
 
 /* Message j that a receives, as its peer sends it. */
-static const nb_message *partner(const slot *a, int j)
+static const nb_message *partner(const nb_seat *a, int j)
 {
     const nb_message *m = a->post->recv;
-    const nb_post *from = run.at[m[j].peer].post;
+    const nb_post *from = hall.at[m[j].peer].post;
     int before = 0;
     for (int i = 0; i < j; i++)
         before += m[i].peer == m[j].peer;
@@ -91,7 +83,7 @@ static const nb_message *partner(const slot *a, int j)
 }
 
 /* Whether what a sends to b is what b receives from it. */
-static bool fits(const slot *a, const slot *b)
+static bool fits(const nb_seat *a, const nb_seat *b)
 {
     for (int i = 0;; i++) {
         const nb_message *x =
@@ -103,7 +95,7 @@ static bool fits(const slot *a, const slot *b)
     }
 }
 
-static bool match(const slot *a, const slot *b)
+static bool match(const nb_seat *a, const nb_seat *b)
 {
     if (a->number == b->number && a->what == b->what && a->post && b->post &&
         fits(a, b) && fits(b, a))
@@ -115,7 +107,7 @@ static bool match(const slot *a, const slot *b)
                    b->position, (unsigned long long)b->number, b->where);
 }
 
-static bool ended(const slot *a, int peer)
+static bool ended(const nb_seat *a, int peer)
 {
     return nb_fail(NB_ERUNTIME,
                    "%s: device %d waits for device %d, which has come to its "
@@ -124,10 +116,11 @@ static bool ended(const slot *a, int peer)
 }
 
 /* Notes which peers are not there yet; false if one will not come. */
-static bool look_for(slot *a, int n, const nb_message *m)
+static bool look_for(nb_seat *a, int n, const nb_message *m)
 {
     for (int i = 0; i < n; i++) {
-        slot *b = &run.at[m[i].peer];
+        nb_seat *b = &hall.at[m[i].peer];
+        if (!is_here(b->position)) continue;
         if (b->over) return ended(a, b->position);
         if (b->number >= a->number) {
             if (!match(a, b)) return false;
@@ -140,67 +133,107 @@ static bool look_for(slot *a, int n, const nb_message *m)
 }
 
 /* Tells those who lack this device that it is there. */
-static bool tell(slot *a)
+static bool tell(nb_seat *a)
 {
-    for (int i = 0; i < run.mesh->ndevices; i++) {
-        slot *b = &run.at[i];
+    for (int i = hall.low; i < hall.high; i++) {
+        nb_seat *b = &hall.at[i];
         if (!b->lacks[a->position] || b->number > a->number) continue;
         if (!match(b, a)) return false;
         b->lacks[a->position] = false;
-        if (--b->lacking == 0) wake(b);
+        if (--b->lacking == 0) nb_seat_wake(b);
     }
     return true;
 }
 
-static bool struck(slot *a)
+static bool struck(nb_seat *a)
 {
+    char who[NB_WHO];
     a->me->struck = true;
-    return nb_fail(NB_ERUNTIME, "%s: device %d has failed: %s", a->where,
-                   run.first, run.message);
+    return nb_fail(NB_ERUNTIME, "%s: %s has failed: %s", a->where,
+                   nb_device_text(hall.first, who), hall.message);
 }
 
-/* Who it is that a waits for in the end: one that is not itself waiting. */
-static const slot *missing(const slot *a)
+/* Who it is that a waits for in the end: one that is not itself waiting, as far
+ * as can be seen from here. */
+static const nb_seat *missing(const nb_seat *a)
 {
-    int n = run.mesh->ndevices;
-    for (int step = 0; step < n && a->post && a->lacking > 0; step++) {
-        int next = 0;
+    for (int step = hall.low; step < hall.high && a->post; step++) {
+        int next = hall.low, elsewhere = nb_remote_missing(a);
+        if (a->lacking == 0) return elsewhere < 0 ? a : &hall.at[elsewhere];
         while (!a->lacks[next])
             next++;
-        a = &run.at[next];
+        a = &hall.at[next];
     }
     return a;
 }
 
-/* A device that had its messages lie unread was waited for in that round. */
-static bool late(const slot *a)
+static bool late(const nb_seat *a)
 {
-    const slot *b = missing(a);
-    return nb_fail(NB_ERUNTIME, "%s: device %d did not come within %g s%s%s",
-                   a->where, b->position, nb_distributed_timeout(),
+    char who[NB_WHO];
+    const nb_seat *b = missing(a);
+    return nb_fail(NB_ERUNTIME, "%s: %s did not come within %g s%s%s", a->where,
+                   nb_device_text(b->position, who), nb_distributed_timeout(),
                    b->number ? "; it was last in " : "", b->where);
 }
 
-/* Sleeps until *count is zero. */
-static bool await(slot *a, const int *count)
+/* Rests until woken, or until something may have come from elsewhere. */
+static bool rest(nb_seat *a, double end)
+{
+    struct timespec until = {(time_t)end, (long)(1e9 * (end - (time_t)end))};
+    a->asleep = true;
+    int rc = pthread_cond_timedwait(&a->wake, &hall.lock, &until);
+    a->asleep = false;
+    return rc == 0;
+}
+
+static bool is_ready(const nb_seat *a)
+{
+    return a->lacking == 0;
+}
+
+static bool is_done(const nb_seat *a)
+{
+    return a->unread == 0 && (!hall.spans || nb_remote_is_done(a));
+}
+
+static bool is_hopeless(const nb_seat *a)
+{
+    return hall.first >= 0 || a->gone >= 0 || a->odd || a->starved;
+}
+
+static bool despair(nb_seat *a)
+{
+    if (hall.first >= 0) return struck(a);
+    if (a->starved) return nb_fail_memory(0, "messages");
+    return a->odd ? nb_remote_differs(a, a->odd) : ended(a, a->gone);
+}
+
+/* Waits until it is so.  Time counts from when something last moved. */
+static bool await(nb_seat *a, bool (*is_so)(const nb_seat *))
 {
     double end = nb_clock() + nb_distributed_timeout();
-    struct timespec until = {(time_t)end, (long)(1e9 * (end - (time_t)end))};
-    while (*count > 0 && run.first < 0 && a->gone < 0) {
-        a->asleep = true;
-        int rc = pthread_cond_timedwait(&a->wake, &run.lock, &until);
-        a->asleep = false;
-        if (rc && *count > 0 && run.first < 0) return late(a);
+    while (!is_so(a) && !is_hopeless(a)) {
+        uint64_t moved = a->moved;
+        unsigned bell = hall.spans ? nb_remote_bell() : 0;
+        if (hall.spans && nb_remote_work(a)) {
+            if (moved != a->moved) end = nb_clock() + nb_distributed_timeout();
+            continue;
+        }
+        if (!hall.spans)
+            rest(a, end);
+        else
+            nb_remote_wait(a, bell);
+        if (nb_clock() >= end && !is_so(a) && !is_hopeless(a)) return late(a);
     }
-    if (run.first >= 0) return struck(a);
-    return *count == 0 || ended(a, a->gone);
+    return !is_hopeless(a) || despair(a);
 }
 
 /* Outside of the lock: the peers stay as long as they have a reader. */
-static void copy(const slot *a)
+static void copy(const nb_seat *a)
 {
     const nb_post *p = a->post;
     for (int j = 0; j < p->nrecv; j++) {
+        if (!is_here(p->recv[j].peer)) continue;
         const nb_message *m = partner(a, j);
         if (p->reader)
             a->data[j] = m->data;
@@ -211,106 +244,112 @@ static void copy(const slot *a)
         p->reader->read(p->reader->ctx, 0, p->recv[0].bytes, a->data);
 }
 
-static void count_readers(slot *a, int by)
+static void count_readers(nb_seat *a, int by)
 {
     for (int j = 0; j < a->post->nrecv; j++) {
-        slot *b = &run.at[a->post->recv[j].peer];
+        nb_seat *b = &hall.at[a->post->recv[j].peer];
+        if (!is_here(b->position)) continue;
         b->readers += by;
         if (by > 0) continue;
         b->unread--;
-        if (b->unread == 0 || b->readers == 0) wake(b);
+        if (b->unread == 0 || b->readers == 0) nb_seat_wake(b);
     }
 }
 
-static void read_all(slot *a)
+static void read_all(nb_seat *a)
 {
     count_readers(a, 1);
-    pthread_mutex_unlock(&run.lock);
+    pthread_mutex_unlock(&hall.lock);
     copy(a);
-    pthread_mutex_lock(&run.lock);
+    pthread_mutex_lock(&hall.lock);
     count_readers(a, -1);
 }
 
-static bool take_part(slot *a)
+static bool take_part(nb_seat *a)
 {
-    if (run.first >= 0) return struck(a);
+    if (hall.first >= 0) return struck(a);
     if (!look_for(a, a->post->nsend, a->post->send) ||
         !look_for(a, a->post->nrecv, a->post->recv) || !tell(a) ||
-        !await(a, &a->lacking))
+        (hall.spans && !nb_remote_post(a)) || !await(a, is_ready))
         return false;
     read_all(a);
-    return await(a, &a->unread);
+    return await(a, is_done);
 }
 
-static void withdraw(slot *a)
+static void withdraw(nb_seat *a)
 {
     while (a->readers > 0) {
         a->asleep = true;
-        pthread_cond_wait(&a->wake, &run.lock);
+        pthread_cond_wait(&a->wake, &hall.lock);
         a->asleep = false;
     }
-    memset(a->lacks, 0, (size_t)run.mesh->ndevices);
+    if (hall.spans) nb_remote_withdraw(a);
+    memset(a->lacks, 0, (size_t)hall.mesh->ndevices);
     a->lacking = a->unread = 0;
     a->post = NULL;
 }
 
 static void give_up(const nb_device *me)
 {
-    if (run.first >= 0 || me->struck) return;
-    run.first = me->position;
-    snprintf(run.message, sizeof run.message, "%s", nb_error_message());
-    wake_all();
+    if (hall.first >= 0 || me->struck) return;
+    hall.first = me->position;
+    snprintf(hall.message, sizeof hall.message, "%s", nb_error_message());
+    if (hall.spans) nb_remote_fail(me->position, hall.message);
+    nb_hall_wake_all();
 }
 
 static bool exchange(nb_link *l, nb_device *me, const nb_meeting *round,
                      const nb_post *post)
 {
     (void)l;
-    slot *a = &run.at[me->position];
-    pthread_mutex_lock(&run.lock);
+    nb_seat *a = &hall.at[me->position];
+    pthread_mutex_lock(&hall.lock);
     nb_round_text(round, a->where);
     a->me = me;
     a->number = round->number;
     a->what = round->what;
     a->post = post;
-    a->unread = post->nsend;
+    a->unread = 0;
+    for (int i = 0; i < post->nsend; i++)
+        a->unread += is_here(post->send[i].peer);
     bool ok = !nb_comm_must_fail(me, a->where) && take_part(a);
     if (!ok) give_up(me);
     withdraw(a);
-    pthread_mutex_unlock(&run.lock);
+    pthread_mutex_unlock(&hall.lock);
     return ok;
 }
 
 static void fail(nb_link *l, nb_device *me)
 {
     (void)l;
-    pthread_mutex_lock(&run.lock);
+    pthread_mutex_lock(&hall.lock);
     give_up(me);
-    pthread_mutex_unlock(&run.lock);
+    pthread_mutex_unlock(&hall.lock);
 }
 
 /* Who still waits for this device finds out by itself. */
 static void leave(nb_link *l, nb_device *me)
 {
     (void)l;
-    pthread_mutex_lock(&run.lock);
-    run.at[me->position].over = true;
-    for (int i = 0; i < run.mesh->ndevices; i++) {
-        slot *b = &run.at[i];
+    pthread_mutex_lock(&hall.lock);
+    hall.at[me->position].over = true;
+    if (hall.spans) nb_remote_leave(&hall.at[me->position]);
+    for (int i = hall.low; i < hall.high; i++) {
+        nb_seat *b = &hall.at[i];
         if (!b->lacks[me->position]) continue;
         b->gone = me->position;
-        wake(b);
+        nb_seat_wake(b);
     }
-    pthread_mutex_unlock(&run.lock);
+    pthread_mutex_unlock(&hall.lock);
 }
 
-/* One block, for ever: slots, what they lack, what they see. */
+/* One block, for ever: seats, what they lack, what they see. */
 static bool make_room(int n)
 {
-    size_t each = sizeof(slot) + (size_t)n * (sizeof(void *) + sizeof(bool));
+    size_t each = sizeof(nb_seat) + (size_t)n * (sizeof(void *) + sizeof(bool));
     pthread_condattr_t monotonic;
-    if (n <= run.room) return true;
-    slot *at = nb_alloc_forever((size_t)n * each);
+    if (n <= hall.room) return true;
+    nb_seat *at = nb_alloc_forever((size_t)n * each);
     if (!at) return false;
     const void **data = (const void **)(at + n);
     bool *lacks = (bool *)(data + (size_t)n * (size_t)n);
@@ -322,33 +361,43 @@ static bool make_room(int n)
         at[i].lacks = lacks + (size_t)i * (size_t)n;
     }
     pthread_condattr_destroy(&monotonic);
-    run.at = at;
-    run.room = n;
+    hall.at = at;
+    hall.room = n;
     return true;
+}
+
+static void sit_down(nb_seat *a, int position)
+{
+    a->position = position;
+    a->number = 0;
+    a->where[0] = '\0';
+    a->over = a->starved = false;
+    a->gone = -1;
+    a->odd = NULL;
 }
 
 static bool start(nb_link *l, const nb_mesh *m)
 {
     (void)l;
-    if (!make_room(m->ndevices)) return false;
-    run.mesh = m;
-    run.first = -1;
-    for (int i = 0; i < m->ndevices; i++) {
-        slot *a = &run.at[i];
-        a->position = i;
-        a->number = 0;
-        a->where[0] = '\0';
-        a->over = false;
-        a->gone = -1;
-    }
-    return true;
+    pthread_mutex_lock(&hall.lock);
+    bool ok = make_room(m->ndevices);
+    hall.mesh = m;
+    hall.first = -1;
+    hall.low = nb_devices_first(m);
+    hall.high = hall.low + nb_devices_here(m);
+    hall.spans = nb_devices_here(m) < m->ndevices;
+    for (int i = 0; ok && i < m->ndevices; i++)
+        sit_down(&hall.at[i], i);
+    if (hall.spans) ok = nb_remote_start(ok);
+    pthread_mutex_unlock(&hall.lock);
+    return ok;
 }
 
 /* In the child of a fork: whoever waited here is gone. */
 static void start_anew(void)
 {
-    pthread_mutex_init(&run.lock, NULL);
-    run.room = 0;
+    pthread_mutex_init(&hall.lock, NULL);
+    hall.room = 0;
 }
 
 static void prepare(void)
@@ -356,10 +405,11 @@ static void prepare(void)
     pthread_atfork(NULL, NULL, start_anew);
 }
 
-nb_link *nb_local_link(void)
+nb_link *nb_link_get(const nb_mesh *m)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    static nb_link link = {"local", exchange, fail, start, leave};
+    static nb_link local = {"local", 0, exchange, fail, start, leave};
+    static nb_link mpi = {"mpi", PIECE, exchange, fail, start, leave};
     pthread_once(&once, prepare);
-    return &link;
+    return nb_devices_here(m) == m->ndevices ? &local : &mpi;
 }

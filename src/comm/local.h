@@ -7,14 +7,18 @@
  * where they then say different things, or one has passed the number that the
  * other waits in, the programs differ.
  *
- * A link of more than one process uses the parts: post, poll, leave. */
+ * Messages to and from devices of other processes go along: see hall.h. */
 #ifndef NB_COMM_LOCAL_H
 #define NB_COMM_LOCAL_H
 
 #include "comm/comm.h"
 
-/* The one of this process. */
-nb_link *nb_local_link(void);
+/* What carries messages over that mesh: memory alone if all its devices are
+ * here. */
+nb_link *nb_link_get(const nb_mesh *m);
+
+/* The first position of the mesh that is here. */
+int nb_devices_first(const nb_mesh *m);
 
 /* "all_gather f32[4, 6] at model.py:12" */
 enum { NB_WHERE = 256 };

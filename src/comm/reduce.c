@@ -9,91 +9,163 @@
 
 #include <string.h>
 
-/* The part of this device, as it lies at every member; data is scratch for
- * pointers to it. */
+/* The parts at this device, by member, and scratch: messages, pointers, and the
+ * parts of others where they cannot be read in place. */
+typedef struct parts {
+    char **data;
+    size_t *bytes;
+    int n; /* messages each way */
+    nb_message *send, *recv;
+    const void **seen;
+    char *copies;
+    size_t room;
+} parts;
+
+/* What a reader combines: own is this device's, of all others' the same. */
 typedef struct sum {
     const nb_task *t;
     const char *own;
     char *out;
-    const void **data;
+    const void **seen;
 } sum;
 
-typedef struct room {
-    nb_message *send, *recv;
-    const void **data;
-} room;
-
-static bool make_room(const nb_task *t, room *r)
+static bool make_room(const nb_task *t, parts *p)
 {
-    size_t n = (size_t)t->n;
-    r->send = nb_alloc(n * (2 * sizeof(nb_message) + sizeof(void *)));
-    if (!r->send) return false;
-    r->recv = r->send + n;
-    r->data = (const void **)(r->recv + n);
+    size_t n = (size_t)t->n, piece = t->me->link->piece;
+    size_t each = sizeof *p->data + sizeof *p->bytes + 4 * sizeof *p->send +
+                  sizeof *p->seen;
+    *p = (parts){.send = nb_alloc(n * each)};
+    if (!p->send) return false;
+    p->recv = p->send + 2 * n;
+    p->data = (char **)(p->recv + 2 * n);
+    p->seen = (const void **)(p->data + n);
+    p->bytes = (size_t *)(p->seen + n);
+    if (piece && !(p->copies = nb_block_new(n * piece, &p->room)))
+        return nb_free(p->send), false;
     return true;
 }
 
-/* Reads the same range of all members, own included, where it belongs. */
+static void free_room(parts *p)
+{
+    if (p->copies) nb_block_free(p->copies, p->room);
+    nb_free(p->send);
+}
+
 static void combine(void *ctx, size_t at, size_t bytes, const void *const *data)
 {
     const sum *s = ctx;
     const nb_task *t = s->t;
-    for (int i = 0; i < t->n; i++)
-        s->data[i] = i < t->index   ? data[i]
-                     : i > t->index ? data[i - 1]
-                                    : s->own + at;
-    nb_combine(t->dtype, t->step->from->kind, t->n, s->data,
+    for (int i = 0, k = 0; i < t->n; i++)
+        s->seen[i] = i == t->index ? s->own + at : data[k++];
+    nb_combine(t->dtype, t->step->from->kind, t->n, s->seen,
                (int64_t)(bytes / t->item), s->out + at);
 }
 
-/* Sends part i, at data[i], to member i and reads this device's of them. */
-static bool reduce_parts(nb_task *t, room *r, char *const *data,
-                         const size_t *bytes, void *out)
+static void combine_copies(const sum *s, size_t bytes, const nb_message *copy)
 {
-    sum s = {t, data[t->index], out, r->data};
+    const nb_task *t = s->t;
+    for (int i = 0, k = 0; i < t->n; i++)
+        s->seen[i] = i == t->index ? s->own : copy[k++].data;
+    nb_combine(t->dtype, t->step->from->kind, t->n, s->seen,
+               (int64_t)(bytes / t->item), s->out);
+}
+
+/* Of a part of so many bytes, those from `at` on, `most` or less. */
+static size_t range(size_t bytes, size_t at, size_t most)
+{
+    if (bytes <= at) return 0;
+    return bytes - at < most ? bytes - at : most;
+}
+
+/* Messages with a range of part i for member i, and with what they all have of
+ * this device's. */
+static void post_range(const nb_task *t, parts *p, size_t at, size_t most)
+{
+    size_t bytes = range(p->bytes[t->index], at, most);
+    for (int i = 0; i < t->n; i++) {
+        size_t others = range(p->bytes[i], at, most);
+        char *copy = p->copies ? p->copies + (size_t)p->n * bytes : NULL;
+        if (i == t->index) continue;
+        p->send[p->n] = (nb_message){t->member[i], p->data[i] + at, others};
+        p->recv[p->n++] = (nb_message){t->member[i], copy, bytes};
+    }
+}
+
+/* Exchanges all that is posted.  Of that, ranges of this device's part come
+ * first, if there are any, and are combined with its own. */
+static bool exchange(nb_task *t, parts *p, size_t bytes, const char *own,
+                     char *out)
+{
+    sum s = {t, own, out, p->seen};
     nb_reader reader = {combine, &s};
-    nb_post post = {t->n - 1, t->n - 1, r->send, r->recv, &reader};
-    for (int i = 0, k = 0; i < t->n; i++) {
-        if (i == t->index) continue;
-        r->send[k] = (nb_message){t->member[i], data[i], bytes[i]};
-        r->recv[k++] = (nb_message){t->member[i], NULL, bytes[t->index]};
-    }
-    if (t->n == 1) combine(&s, 0, bytes[0], NULL);
-    return nb_task_exchange(t, &post);
+    nb_post post = {p->n, p->n, p->send, p->recv, NULL};
+    if (own && !p->copies) post.reader = &reader;
+    if (!nb_task_exchange(t, &post)) return false;
+    if (own && (p->copies || t->n == 1)) combine_copies(&s, bytes, p->recv);
+    p->n = 0;
+    return true;
 }
 
-/* The parts are all over `out` by now, one on each device. */
-static bool gather_parts(nb_task *t, room *r, const size_t *bytes, char *out)
+/* Elements from `at` on, `most` or less, cut into parts for all members. */
+static void cut(const nb_task *t, parts *p, const void *data, int64_t at,
+                int64_t most)
 {
-    nb_post post = {t->n - 1, t->n - 1, r->send, r->recv, NULL};
-    char *own = out;
-    for (int i = 0; i < t->index; i++)
-        own += bytes[i];
-    for (int i = 0, k = 0; i < t->n; out += bytes[i++]) {
-        if (i == t->index) continue;
-        r->send[k] = (nb_message){t->member[i], own, bytes[t->index]};
-        r->recv[k++] = (nb_message){t->member[i], out, bytes[i]};
+    int64_t left = nb_box_count(t->rank, &t->into) - at;
+    int64_t count = left < 0 ? 0 : left < most ? left : most;
+    for (int i = 0; i < t->n; i++) {
+        int64_t start = nb_block_start(count, t->n, i);
+        int64_t end = nb_block_start(count, t->n, i + 1);
+        p->data[i] = (char *)data + (size_t)(at + start) * t->item;
+        p->bytes[i] = (size_t)(end - start) * t->item;
     }
-    return nb_task_exchange(t, &post);
 }
 
+/* Messages with this device's part, reduced, for all others, and with theirs. */
+static void post_results(const nb_task *t, parts *p)
+{
+    for (int i = 0; i < t->n; i++) {
+        if (i == t->index) continue;
+        p->send[p->n] =
+            (nb_message){t->member[i], p->data[t->index], p->bytes[t->index]};
+        p->recv[p->n++] = (nb_message){t->member[i], p->data[i], p->bytes[i]};
+    }
+}
+
+/* A round: the elements from `at` on are reduced, those before them sent back.
+ * So what is sent back is still in the cache. */
+static bool reduce_and_return(nb_task *t, parts *p, int64_t at, int64_t piece)
+{
+    const char *own = NULL;
+    char *out = NULL;
+    size_t bytes = 0;
+    if (at < nb_box_count(t->rank, &t->into)) {
+        cut(t, p, t->in, at, piece);
+        own = p->data[t->index];
+        out = (char *)t->out + (own - (const char *)t->in);
+        bytes = p->bytes[t->index];
+        post_range(t, p, 0, SIZE_MAX);
+    }
+    if (at > 0) {
+        cut(t, p, t->out, at - piece, piece);
+        post_results(t, p);
+    }
+    return exchange(t, p, bytes, own, out);
+}
+
+/* In pieces where the link wants some.  Parts are equal in all but the last, so
+ * everybody is responsible for as much as without.  Devices outside of the group
+ * may have more elements, and all take part in the same number of rounds. */
 bool nb_step_all_reduce(nb_task *t)
 {
-    int64_t count = nb_box_count(t->rank, &t->into);
-    room r;
-    char **data = nb_alloc((size_t)t->n * (sizeof *data + sizeof(size_t)));
-    if (!data || !make_room(t, &r)) return nb_free(data), false;
-    size_t *bytes = (size_t *)(data + t->n);
-    for (int i = 0; i < t->n; i++) {
-        int64_t at = nb_block_start(count, t->n, i);
-        data[i] = (char *)t->in + (size_t)at * t->item;
-        bytes[i] = (size_t)(nb_block_start(count, t->n, i + 1) - at) * t->item;
-    }
-    char *part = (char *)t->out + (data[t->index] - (char *)t->in);
-    bool ok = reduce_parts(t, &r, data, bytes, part) &&
-              gather_parts(t, &r, bytes, t->out);
-    nb_free(r.send);
-    nb_free(data);
+    int64_t count = nb_spec_elements(t->step->into, t->size);
+    size_t piece = t->me->link->piece;
+    int64_t most = piece ? (int64_t)(piece / t->item) * t->n : count;
+    parts p;
+    bool ok = make_room(t, &p);
+    if (!ok) return false;
+    for (int64_t at = 0; ok && count > 0 && at < count + most; at += most)
+        ok = reduce_and_return(t, &p, at, most);
+    free_room(&p);
     return ok;
 }
 
@@ -124,17 +196,26 @@ static bool lay_out(const nb_task *t, char **data, size_t *bytes, char **packed,
     return at;
 }
 
+static bool reduce_range(nb_task *t, parts *p, size_t at, size_t most)
+{
+    post_range(t, p, at, most);
+    return exchange(t, p, range(p->bytes[t->index], at, most),
+                    p->data[t->index] + at, (char *)t->out + at);
+}
+
+/* As many rounds as the longest part of any device needs. */
 bool nb_step_reduce_scatter(nb_task *t)
 {
-    room r;
-    char **data = nb_alloc((size_t)t->n * (sizeof *data + sizeof(size_t)));
-    if (!data || !make_room(t, &r)) return nb_free(data), false;
-    size_t *bytes = (size_t *)(data + t->n), space;
+    size_t piece = t->me->link->piece, space;
+    size_t longest = (size_t)nb_spec_elements(t->step->into, t->size) * t->item;
     char *packed = NULL;
-    bool ok = lay_out(t, data, bytes, &packed, &space) &&
-              reduce_parts(t, &r, data, bytes, t->out);
+    parts p;
+    if (!make_room(t, &p)) return false;
+    bool ok = lay_out(t, p.data, p.bytes, &packed, &space);
+    if (!piece) piece = longest;
+    for (size_t at = 0; ok && at < longest; at += piece)
+        ok = reduce_range(t, &p, at, piece);
     if (packed) nb_block_free(packed, space);
-    nb_free(r.send);
-    nb_free(data);
+    free_room(&p);
     return ok;
 }

@@ -1,0 +1,87 @@
+/* hall.h - where the devices of this process meet those of others: what local.c
+ * and remote.c share.  All of it is guarded by the lock. */
+#ifndef NB_COMM_HALL_H
+#define NB_COMM_HALL_H
+
+#include "comm/local.h"
+
+#include <pthread.h>
+
+typedef struct nb_parcel nb_parcel;
+
+typedef struct nb_seat {
+    pthread_cond_t wake;
+    int position;
+    nb_device *me;
+    const nb_post *post;   /* NULL: not in a round */
+    uint64_t number, what; /* of the round that it is in or was in last; 0 */
+    char where[NB_WHERE];
+    int lacking; /* peers of this process that have not posted; which: */
+    bool *lacks;
+    int unread;  /* of its messages to them */
+    int readers; /* who copy from it right now */
+    bool asleep, over;
+    int gone;          /* a peer that will not come, or -1 */
+    const void **data; /* that a reader sees */
+
+    /* Of messages to and from other processes (remote.c). */
+    int next; /* message to send; and how much of it is sent */
+    size_t sent;
+    int arriving;         /* messages that are not all there */
+    uint64_t moved;       /* packets so far, to see whether there is progress */
+    nb_parcel *parcel;    /* what came for it, in order */
+    const nb_parcel *odd; /* one that it does not expect */
+    bool starved;         /* there was no memory to keep one */
+    double doubted;       /* since when a peer seems to be elsewhere; 0 */
+} nb_seat;
+
+/* first: who failed by itself before all others, or -1. */
+typedef struct nb_hall {
+    pthread_mutex_t lock;
+    const nb_mesh *mesh;
+    int low, high; /* positions that are here: low and below high */
+    bool spans;    /* other processes have the others */
+    int room, first;
+    char message[1024];
+    nb_seat *at; /* by position */
+} nb_hall;
+
+nb_hall *nb_hall_get(void);
+void nb_seat_wake(nb_seat *s);
+void nb_hall_wake_all(void);
+
+/* All of these with the lock held. */
+
+/* A run begins, or cannot, for the reason in the error that is set. */
+bool nb_remote_start(bool ok);
+
+/* The seat has posted: binds what has come already. */
+bool nb_remote_post(nb_seat *a);
+
+/* Sends, and takes what has come, for whomever; whether there was anything. */
+bool nb_remote_work(nb_seat *a);
+bool nb_remote_is_done(const nb_seat *a);
+
+/* Waits, the lock released, until there may be work; bell: read before. */
+unsigned nb_remote_bell(void);
+void nb_remote_wait(nb_seat *a, unsigned bell);
+void nb_remote_wake(nb_seat *a);
+
+/* An error that says so. */
+bool nb_remote_differs(const nb_seat *a, const nb_parcel *p);
+
+/* Nothing of this round is wanted any more. */
+void nb_remote_withdraw(nb_seat *a);
+void nb_remote_leave(nb_seat *a); /* nor of this run */
+
+/* Tells the others that this device has failed. */
+void nb_remote_fail(int position, const char *message);
+
+/* The position of a peer of another process that the seat waits for, or -1. */
+int nb_remote_missing(const nb_seat *a);
+
+/* "device 3", or "device 3 (rank 1)" */
+enum { NB_WHO = 48 };
+const char *nb_device_text(int position, char text[NB_WHO]);
+
+#endif
