@@ -105,6 +105,16 @@ static bool add(nb_cut *l, nb_axis a)
     return true;
 }
 
+/* Where devices have parts of a sum, what is added to it is added once: an
+ * operand without the factor is there on one of them. */
+static bool counted_once(const nb_work *w, int t, int k)
+{
+    const nb_op *op = w->call->op;
+    return op->kind == NB_LINEAR && w->f->nin > 1 && w->f->reduced[k] &&
+           w->f->reduce[k] == NB_SUM && !is_fixed(op, t) &&
+           !nb_factored_has(&w->f->tensor[t], k);
+}
+
 bool nb_work_partials(const nb_work *w, nb_cut *operand, nb_cut *result,
                       nb_reduce *kind)
 {
@@ -119,6 +129,10 @@ bool nb_work_partials(const nb_work *w, nb_cut *operand, nb_cut *result,
             if (w->from[t]->kind == *kind && !is_used(w, p->at[i]) &&
                 carries(w, t, p->at[i], *kind))
                 ok = add(&operand[t], p->at[i]) && add(result, p->at[i]);
+        for (int k = 0; ok && k < f->n; k++)
+            for (int i = 0; ok && counted_once(w, t, k) && i < w->axes[k].n;
+                 i++)
+                ok = add(&operand[t], w->axes[k].at[i]);
     }
     for (int k = 0; ok && k < f->n; k++)
         for (int i = 0; ok && f->reduced[k] && i < w->axes[k].n; i++)
