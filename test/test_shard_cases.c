@@ -1,0 +1,345 @@
+/* test_shard_cases.c - worked cases of layouts: what a call gives, what it
+ * moves, and what reading the result moves, by number on the page.
+ *
+ * Bytes are those that a device receives.  Every result is also compared with
+ * that of the same program on no mesh, block by block. */
+#include "support/check.h"
+#include "support/laid.h"
+
+#include "nabla/nabla.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define M24 "@m = <[\"dp\"=2, \"tp\"=4]>"
+#define M22 "@m = <[\"x\"=2, \"y\"=2]>"
+#define M4  "@m = <[\"x\"=4]>"
+#define M42 "@m = <[\"x\"=4, \"y\"=2]>"
+#define TP4 "@m = <[\"tp\"=4]>"
+#define DP4 "@m = <[\"dp\"=4]>"
+
+typedef nb_tensor *program(nb_tensor *const *x);
+
+typedef struct operand {
+    const char *layout;
+    int64_t size[4]; /* up to the first 0 */
+    nb_dtype dtype;  /* none: f32 */
+} operand;
+
+enum { ANY = -1 };
+
+typedef struct worked {
+    const char *name, *mesh;
+    program *of;
+    operand x[3];
+    const char *gives;
+    int64_t bytes, calls; /* of the program */
+    int64_t read;         /* bytes of reading the result */
+} worked;
+
+/* Programs */
+
+#define PROGRAM(name, expression)               \
+    static nb_tensor *name(nb_tensor *const *x) \
+    {                                           \
+        return expression;                      \
+    }
+
+#define SHAPE(...)                                 \
+    sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]){__VA_ARGS__}
+
+#define X(where, ...) {.layout = where, .size = {__VA_ARGS__}}
+#define H(where, ...) {.layout = where, .size = {__VA_ARGS__}, .dtype = NB_F16}
+
+PROGRAM(product, nb_matmul(x[0], x[1]))
+PROGRAM(hidden, nb_relu(nb_matmul(x[0], x[1])))
+PROGRAM(loss, nb_mean(nb_relu(nb_matmul(x[0], x[1])), -1, NULL, false))
+PROGRAM(sum, nb_add(x[0], x[1]))
+PROGRAM(scaled, nb_mul(x[0], x[1]))
+PROGRAM(relu, nb_relu(x[0]))
+PROGRAM(rows, nb_reduce_sum(x[0], SHAPE(1), false))
+PROGRAM(columns, nb_reduce_sum(x[0], SHAPE(0), false))
+PROGRAM(total, nb_reduce_sum(x[0], -1, NULL, false))
+PROGRAM(greatest, nb_reduce_max(x[0], SHAPE(1), false))
+PROGRAM(softmax, nb_softmax(x[0], 1))
+PROGRAM(scores, nb_einsum("bshe,bthe->bhst", 2, x))
+PROGRAM(merged, nb_reshape(x[0], SHAPE(4, 16, 512)))
+PROGRAM(apart, nb_reshape(merged(x), SHAPE(4, 16, 8, 64)))
+PROGRAM(matrix, nb_reshape(x[0], SHAPE(2, 4)))
+PROGRAM(again, nb_reshape(matrix(x), SHAPE(8)))
+PROGRAM(flat, nb_reshape(x[0], SHAPE(32)))
+PROGRAM(sorted, nb_sort(x[0], 1, false, true))
+PROGRAM(turned, nb_swap_axes(x[0], 0, 1))
+PROGRAM(repeated, nb_broadcast_to(x[0], SHAPE(4, 8)))
+PROGRAM(raised, nb_unsqueeze(x[0], 0))
+PROGRAM(halved, nb_cast(x[0], NB_F16))
+PROGRAM(widened, nb_cast(x[0], NB_F32))
+PROGRAM(joined, nb_concatenate(2, x, 0))
+
+static nb_tensor *first_sixteen(nb_tensor *const *x)
+{
+    nb_tensor *y = nb_swap_axes(nb_neg(nb_matmul(x[0], x[1])), 0, 1);
+    y = nb_reshape(y, SHAPE(256, 4, 8));
+    return nb_slice_tensor(y, (int64_t[]){0, 0, 0}, (int64_t[]){16, 4, 8});
+}
+
+/* sum((x w)^2) of w. */
+FN(square_of_product,
+   nb_reduce_sum(nb_square(nb_matmul(c[0], x[0])), -1, NULL, false))
+
+/* Cotangents of two batches, added. */
+static nb_tensor *accumulated(nb_tensor *const *x)
+{
+    nb_tensor *in[] = {x[0], nb_scalar_float(1, NB_F32)}, *y[2], *all = NULL;
+    for (int i = 1; i < 3; i++) {
+        int n = 2;
+        nb_func *f = nb_func_new(square_of_product, (void *)(x + i));
+        if (nb_func_call(nb_vjp(f, 1), 2, in, &n, y) != NB_OK) return NULL;
+        all = all ? nb_add(all, y[1]) : y[1];
+    }
+    return all;
+}
+
+/* sum((relu(x w1) w2)^2) of w1, w2, x. */
+FN(two_layers,
+   nb_reduce_sum(
+       nb_square(nb_matmul(nb_relu(nb_matmul(x[2], x[0])), x[1])), -1, NULL,
+       false))
+
+static const worked cases[] = {
+    {"T14 a product of rows and columns", M24, product,
+     {X("[dp, .]", 32, 128), X("[., tp]", 128, 256)}, "[dp, tp]", 0, 0, ANY},
+    {"T14 relu is local", M24, hidden,
+     {X("[dp, .]", 32, 128), X("[., tp]", 128, 256)}, "[dp, tp]", 0, 0, ANY},
+    {"T14 a mean is pending until it is read", M24, loss,
+     {X("[dp, .]", 32, 128), X("[., tp]", 128, 256)}, "[]P{dp,tp}", 0, 0, 28},
+    {"T15", M24, product, {X("[dp, .]", 32, 128), X("[., .]", 128, 256)},
+     "[dp, .]", 0, 0, ANY},
+    {"T16", M24, product, {X("[dp, tp]", 32, 128), X("[tp, .]", 128, 256)},
+     "[dp, .]P{tp}", 0, 0, ANY},
+    {"T17 the whole operand is sliced", M24, product,
+     {X("[., tp]", 32, 128), X("[., .]", 128, 256)}, "[., .]P{tp}", 0, 0,
+     ANY},
+    {"T18 unless it may not be", M24, product,
+     {X("[., tp]", 32, 128), X("[., .]R{tp}", 128, 256)}, "[., .]", 12288, 1,
+     ANY},
+    {"T19 the stronger priority keeps the axis", TP4, product,
+     {X("[tp p1, .]", 64, 32), X("[., tp p0]", 32, 16)}, "[., tp]", 6144, 1,
+     ANY},
+    {"T20 of equal priorities the cheaper yields", TP4, product,
+     {X("[tp, .]", 64, 32), X("[., tp]", 32, 16)}, "[tp, .]", 1536, 1, ANY},
+    {"T21 the larger axis splits", M24, product,
+     {X("[., dp]", 32, 128), X("[tp, .]", 128, 256)}, "[., .]P{tp}", 4096,
+     ANY, ANY},
+    {"T22 a tie without a common beginning", M22, product,
+     {X("[., x]", 8, 8), X("[y, .]", 8, 8)}, "[., .]", 256, 2, ANY},
+    {"T23 the finer split", M22, sum,
+     {X("[(x y), .]", 8, 8), X("[x, .]", 8, 8)}, "[(x y), .]", 0, 0, ANY},
+    {"T24 a tie of costs goes to the first factor", M22, sum,
+     {X("[x, .]", 8, 8), X("[., x]", 8, 8)}, "[x, .]", 64, 1, ANY},
+    {"T25", M24, product, {X("[dp, tp]", 32, 128), X("[., tp]", 128, 256)},
+     "[dp, tp]", 6144, 1, ANY},
+    {"T26 weights are gathered", M24, product,
+     {X("[dp, .]", 4096, 128), X("[dp, .]", 128, 256)}, "[dp, .]", 65536, 1,
+     ANY},
+    {"T27 or activations move", M24, product,
+     {X("[dp, .]", 8, 4096), X("[dp, .]", 4096, 4096)}, "[., .]P{dp}", 32768,
+     1, ANY},
+    {"T28 rows", M24, rows, {X("[dp, tp]", 32, 256)}, "[dp]P{tp}", 0, 0, ANY},
+    {"T28 columns", M24, columns, {X("[dp, tp]", 32, 256)}, "[tp]P{dp}", 0, 0,
+     ANY},
+    {"T28 all", M24, total, {X("[dp, tp]", 32, 256)}, "[]P{dp,tp}", 0, 0, ANY},
+    {"N1 a maximum is pending as one", M24, greatest,
+     {X("[dp, tp]", 32, 256)}, "[dp]Pmax{tp}", 0, 0, ANY},
+    {"T29 softmax: a maximum and a sum", TP4, softmax,
+     {X("[., tp]", 8, 1024)}, "[., tp]", 96, 2, ANY},
+    {"T30", M24, scores,
+     {X("[dp, ., tp, .]", 4, 16, 8, 64), X("[dp, ., tp, .]", 4, 16, 8, 64)},
+     "[dp, tp, ., .]", 0, 0, ANY},
+    {"T31 heads are merged", M24, merged,
+     {X("[dp, ., tp, .]", 4, 16, 8, 64)}, "[dp, ., tp]", 0, 0, ANY},
+    {"T31 and taken apart", M24, apart, {X("[dp, ., tp, .]", 4, 16, 8, 64)},
+     "[dp, ., tp, .]", 0, 0, ANY},
+    {"T32 an axis in two parts", M4, matrix, {X("[x]", 8)},
+     "[x:(1)2, x:(2)2]", 0, 0, ANY},
+    {"T32 and together again", M4, again, {X("[x]", 8)}, "[x]", 0, 0, ANY},
+    {"T32 two axes, one in two parts", M42, matrix, {X("[(x y)]", 8)},
+     "[x:(1)2, (x:(2)2 y)]", 0, 0, ANY},
+    {"T33 what would be strided is gathered", M4, flat, {X("[., x]", 8, 4)},
+     "[.]", 96, 1, ANY},
+    {"T34 a sort spills its axis", TP4, sorted, {X("[., tp]", 8, 16)},
+     "[tp, .]", 96, 1, ANY},
+    {"T36 transpose", M4, turned, {X("[x, .]", 4, 8)}, "[., x]", 0, 0, ANY},
+    {"T36 broadcast", M4, repeated, {X("[x]", 8)}, "[., x]", 0, 0, ANY},
+    {"T36 unsqueeze", M4, raised, {X("[x]", 8)}, "[., x]", 0, 0, ANY},
+    {"T37 a sum comes before relu", M24, relu, {X("[dp, .]P{tp}", 32, 256)},
+     "[dp, .]", 24576, 1, ANY},
+    {"T38", TP4, sum, {X("[., .]P{tp}", 8, 8), X("[., .]P{tp}", 8, 8)},
+     "[., .]P{tp}", 0, 0, ANY},
+    {"T39 what is whole is not added to each part", TP4, sum,
+     {X("[., .]P{tp}", 8, 8), X("[., .]", 8, 8)}, "[., .]", 384, 1, ANY},
+    {"T40 of two sums one is taken", TP4, scaled,
+     {X("[., .]P{tp}", 8, 8), X("[., .]P{tp}", 8, 8)}, "[., .]P{tp}", 384, 1,
+     ANY},
+    {"T41 the axis is used elsewhere", TP4, product,
+     {X("[., .]P{tp}", 32, 128), X("[., tp]", 128, 256)}, "[., tp]", 24576, 1,
+     ANY},
+    {"T42 or by a factor of the carrier", TP4, product,
+     {X("[., .]P{tp}", 32, 128), X("[tp, .]", 128, 256)}, "[., .]P{tp}",
+     12288, 1, ANY},
+    {"T43 one sum, at the end, of what is left", TP4, first_sixteen,
+     {X("[., tp]", 32, 64), X("[tp, .]", 64, 256)}, "[., ., .]P{tp}", 0, 0,
+     3072},
+    {"T44 rounding comes after", TP4, halved, {X("[., .]P{tp}", 8, 8)},
+     "[., .]", 384, 1, ANY},
+    {"T44 widening does not round", TP4, widened,
+     {H("[., .]P{tp}", 8, 8)}, "[., .]P{tp}", 0, 0, ANY},
+    {"T44 concatenated sums", TP4, joined,
+     {X("[., .]P{tp}", 8, 8), X("[., .]P{tp}", 8, 8)}, "[., .]P{tp}", 0, 0,
+     ANY},
+    {"T44 one of them whole", TP4, joined,
+     {X("[., .]P{tp}", 8, 8), X("[., .]", 8, 8)}, "[., .]", 384, 1, ANY},
+    {"T46 two axes, one sum", M24, product,
+     {X("[., .]P{dp}", 32, 128), X("[., .]P{tp}", 128, 256)},
+     "[., .]P{dp,tp}", 0, 0, 57344},
+};
+
+static const worked gradients = {
+    "T53 gradients of two batches, one sum",
+    DP4,
+    accumulated,
+    {X("[., .]", 8, 4), X("[dp, .]", 16, 8), X("[dp, .]", 16, 8)},
+    "[., .]P{dp}",
+    0,
+    0,
+    192};
+
+/* Running them */
+
+static int rank_of(const operand *x)
+{
+    int n = 0;
+    while (n < 4 && x->size[n])
+        n++;
+    return n;
+}
+
+static nb_tensor *ramp(const operand *x)
+{
+    int64_t n = 1;
+    for (int d = 0; d < rank_of(x); d++)
+        n *= x->size[d];
+    nb_tensor *y = nb_sin(nb_arange_float(0, (double)n, 1, NB_F32));
+    y = nb_cast(nb_reshape(y, rank_of(x), x->size),
+                x->dtype ? x->dtype : NB_F32);
+    return y && nb_realize(y) == NB_OK ? y : NULL;
+}
+
+static nb_comm_stats moved(const nb_mesh *m)
+{
+    nb_comm_stats all = {0};
+    for (int k = NB_HOP_SLICE + 1; k < HOPS; k++) {
+        nb_comm_stats s = nb_comm_stats_get(m, (nb_hop_kind)k);
+        if (k == NB_HOP_UNREDUCE) continue;
+        all.calls += s.calls;
+        all.bytes += s.bytes;
+    }
+    return all;
+}
+
+static bool has_layout(const nb_tensor *y, const nb_mesh *m, const char *text)
+{
+    const nb_spec *want = nb_spec_parse(m, text), *is = nb_sharding(y);
+    if (want && is && nb_spec_same_layout(is, want)) return true;
+    char *found = is ? nb_spec_text(is) : NULL;
+    printf("  it lies as %s, not %s\n", found ? found : "on no mesh", text);
+    nb_text_release(found);
+    return false;
+}
+
+static bool moves(const nb_mesh *m, int64_t bytes, int64_t calls)
+{
+    nb_comm_stats s = moved(m);
+    if ((bytes == ANY || s.bytes == bytes) && (calls == ANY || s.calls == calls))
+        return true;
+    printf("  %lld bytes move in %lld steps, not %lld in %lld\n",
+           (long long)s.bytes, (long long)s.calls, (long long)bytes,
+           (long long)calls);
+    return false;
+}
+
+static bool equal(nb_tensor *y, nb_tensor *plain)
+{
+    const char *bad = blocks_check(y, plain, 2e-3);
+    if (bad) printf("  %s\n", bad);
+    return !bad;
+}
+
+static void works(const worked *c)
+{
+    const nb_mesh *m = nb_mesh_parse(c->mesh);
+    nb_tensor *x[3], *plain[3];
+    int n = 0;
+    for (; n < 3 && c->x[n].layout; n++) {
+        plain[n] = ramp(&c->x[n]);
+        x[n] = lay(plain[n], m, c->x[n].layout);
+        if (!expect(x[n], "%s: operand %d", c->name, n)) return;
+    }
+    nb_comm_stats_reset(m);
+    nb_tensor *y = c->of(x), *whole = c->of(plain);
+    if (!expect(y && whole, "%s: the call", c->name)) return;
+    expect(has_layout(y, m, c->gives), "%s: the layout", c->name);
+    if (!expect(nb_realize(y) == NB_OK, "%s: the run", c->name)) return;
+    expect(moves(m, c->bytes, c->calls), "%s: what moves", c->name);
+    nb_comm_stats_reset(m);
+    bool same = equal(y, whole);
+    if (c->read != ANY)
+        expect(moves(m, c->read, 1), "%s: what reading moves", c->name);
+    expect(same, "%s: the value", c->name);
+}
+
+/* Derivatives */
+
+static void gradients_of_two_layers(void)
+{
+    static const operand of[] = {X("[., tp]", 64, 256), X("[tp, .]", 256, 64),
+                                 X("[., .]", 8, 64)};
+    const nb_mesh *m = nb_mesh_parse(TP4);
+    nb_tensor *x[4], *plain[4], *y[4], *whole[4];
+    for (int i = 0; i < 3; i++) {
+        plain[i] = ramp(&of[i]);
+        x[i] = lay(plain[i], m, of[i].layout);
+    }
+    x[3] = plain[3] = nb_scalar_float(1, NB_F32);
+    nb_func *g = nb_vjp(nb_func_new(two_layers, NULL), 3);
+    int n = 4, all = 4;
+    nb_comm_stats_reset(m);
+    bool ok = nb_func_call(g, 4, x, &n, y) == NB_OK &&
+              nb_func_call(g, 4, plain, &all, whole) == NB_OK && n == 4;
+    if (!expect(ok, "T54 gradients")) return;
+    expect(has_layout(y[1], m, "[., tp]"), "T54 dw1 lies as w1");
+    expect(has_layout(y[2], m, "[tp, .]"), "T54 dw2 lies as w2");
+    expect(has_layout(y[3], m, "[., .]P{tp}"), "T54 dx is pending");
+    expect(nb_realize_all(4, y) == NB_OK, "T54 the step runs");
+    expect(moves(m, 3072, 1), "T54 one sum in the forward pass, no more");
+    for (int i = 0; i < 3; i++)
+        expect(equal(y[i], whole[i]), "T54 result %d", i);
+    nb_comm_stats_reset(m);
+    expect(equal(y[3], whole[3]), "T54 dx");
+    expect(moves(m, 3072, 1), "T54 dx is summed when it is read");
+}
+
+int main(void)
+{
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        nb_scope_open();
+        works(&cases[i]);
+        nb_scope_close(0, NULL);
+    }
+    nb_scope_open();
+    works(&gradients);
+    gradients_of_two_layers();
+    nb_scope_close(0, NULL);
+    return tally();
+}
