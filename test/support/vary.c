@@ -78,8 +78,8 @@ static nb_tensor *of_values(nb_tensor *like, int rank, const int64_t *size,
 static nb_tensor *rounded(nb_tensor *x, nb_dtype dtype)
 {
     double grain = dtype_grain(dtype);
-    x = nb_mul(nb_round(nb_mul(x, nb_num(1 / grain))), nb_num(grain));
-    x = nb_cast(x, dtype);
+    x = nb_floor(nb_add(nb_mul(x, nb_num(1 / grain)), nb_num(0.5)));
+    x = nb_cast(nb_mul(x, nb_num(grain)), dtype);
     return x && nb_realize(x) == NB_OK ? x : NULL;
 }
 
