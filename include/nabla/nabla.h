@@ -6,7 +6,8 @@
  * nabla/index.h, nabla/conv.h, nabla/linalg.h, nabla/random.h; nabla/op.h
  * operations as data; nabla/graph.h recorded programs; nabla/transform.h
  * derivatives and maps of functions; nabla/control.h loops and branches;
- * nabla/shard.h many devices, nabla/distributed.h many processes;
+ * nabla/shard.h many devices, nabla/collective.h what they say to each other,
+ * nabla/distributed.h many processes;
  * nabla/io.h files; nabla/debug.h checks and times.  A first program:
  *
  *     #include <nabla/nabla.h>
@@ -28,6 +29,7 @@
 #define NABLA_NABLA_H
 
 #include "nabla/base.h"
+#include "nabla/collective.h"
 #include "nabla/compile.h"
 #include "nabla/contract.h"
 #include "nabla/control.h"

@@ -112,6 +112,11 @@ typedef struct nb_vmap_options {
     const int *out_axes;
     int64_t axis_size;     /* 0: what the arguments say */
     const char *axis_name; /* for collectives over the lanes, or NULL */
+    /* Lanes lie on this axis of the mesh, mapped arguments and results split on
+     * it; also a name of theirs.  Without a mesh it is that of the arguments,
+     * and if they lie on none a name is all it is. */
+    const char *spmd_axis_name;
+    const struct nb_mesh *mesh;
 } nb_vmap_options;
 NB_API nb_func *nb_vmap(nb_func *f, const nb_vmap_options *options);
 

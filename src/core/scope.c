@@ -145,13 +145,19 @@ const nb_lane *nb_lanes_open(int *n)
     return vmaps.lane;
 }
 
-const nb_lane *nb_lane_named(const char *name)
+const nb_lane *nb_lane_find(const char *name)
 {
     for (int i = vmaps.n - 1; i >= 0; i--)
         for (int k = 0; k < 2; k++)
             if (vmaps.name[i][k] && !strcmp(vmaps.name[i][k], name))
                 return &vmaps.lane[i];
-    return nb_fail(NB_EVALUE, "no open vmap is named %s", name);
+    return NULL;
+}
+
+const nb_lane *nb_lane_named(const char *name)
+{
+    const nb_lane *lane = nb_lane_find(name);
+    return lane ? lane : nb_fail(NB_EVALUE, "no open vmap is named %s", name);
 }
 
 uint64_t nb_traces_open(void)

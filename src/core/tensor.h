@@ -146,6 +146,7 @@ int nb_lane_fresh(void);                          /* an id alone */
 void nb_lane_close(void);
 const nb_lane *nb_lanes_open(int *n);
 const char **nb_lane_names(int k); /* of one that is open: two, or NULL */
+const nb_lane *nb_lane_find(const char *name); /* innermost; may be NULL */
 const nb_lane *nb_lane_named(const char *name);
 
 /* Realisation: core calls it, run defines it. */

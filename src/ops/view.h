@@ -33,6 +33,12 @@ nb_tensor *nb_embed(nb_tensor *x, const int64_t *start, const int64_t *size,
 nb_val nb_window_at(nb_point *p, int i, const int64_t *start,
                     const int64_t *size, const int64_t *step, nb_val *at);
 
+/* Along the axis, from the front, the n places that `from` names, or zero where
+ * it names a negative one.  If they are few and no two the same it is one op
+ * that knows them, whose derivatives are of its kind. */
+enum { NB_MAX_SELECT = 88 };
+nb_tensor *nb_select(nb_tensor *x, int axis, int n, const int64_t *from);
+
 /* `size` places of one axis, from `start` on. */
 nb_tensor *nb_narrow(nb_tensor *x, int axis, int64_t start, int64_t size);
 

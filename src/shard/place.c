@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static bool same_view(const nb_call *c, const nb_layout *in, nb_layout *out)
+bool nb_same_view(const nb_call *c, const nb_layout *in, nb_layout *out)
 {
     (void)c;
     memcpy(out->stride, in->stride, sizeof out->stride);
@@ -28,7 +28,7 @@ nb_op nb_op_reshard = {
     .sig = "... -> ...",
     .kind = NB_LINEAR,
     .places = true,
-    .view = same_view,
+    .view = nb_same_view,
     .transpose = same_transpose,
 };
 
@@ -115,10 +115,27 @@ const nb_spec *nb_sharding(const nb_tensor *x)
     return x->sharding;
 }
 
+/* An axis that a vmap around lies on is not there inside it. */
+static bool is_free(const nb_spec *s)
+{
+    int n;
+    nb_lanes_open(&n);
+    for (int k = 0; k < n; k++) {
+        const char *name = nb_lane_names(k)[1];
+        int axis = name ? nb_mesh_axis_find(s->mesh, name) : -1;
+        if (axis >= 0 && has_axis(s, nb_axis_full(s->mesh, axis)))
+            return nb_fail(NB_EVALUE,
+                           "reshard: axis '%s' is that of a vmap or shard_map "
+                           "around, a spec inside cannot name it",
+                           name);
+    }
+    return true;
+}
+
 nb_tensor *nb_reshard(nb_tensor *x, const nb_spec *spec)
 {
     int64_t size[NB_MAX_RANK];
-    if (!x || !spec) return NULL;
+    if (!x || !spec || !is_free(spec)) return NULL;
     nb_sizes(x, size);
     return nb_lay(x, nb_spec_fit(spec, x->rank, size));
 }
@@ -130,7 +147,7 @@ nb_tensor *nb_lay(nb_tensor *x, const nb_spec *visible)
         return nb_fail(NB_EVALUE,
                        "reshard: the sharding has %d dims, the tensor %d",
                        visible->rank, x->rank);
-    if (x->sharding && !x->nlanes && x->sharding == visible) return x;
+    if (x->sharding && x->sharding == with_lanes(x, visible)) return x;
     return nb_apply(&nb_op_reshard, 1, &x, 1,
                     &(nb_value)NB_V_INT((intptr_t)visible), NB_CALLER);
 }

@@ -11,4 +11,7 @@ extern nb_op nb_op_reshard;
  * axes that the spec uses. */
 nb_tensor *nb_lay(nb_tensor *x, const nb_spec *visible);
 
+/* The view of an op that only places: all of the same. */
+bool nb_same_view(const nb_call *c, const nb_layout *in, nb_layout *out);
+
 #endif

@@ -1,14 +1,23 @@
 /* vmap.c - mapping a function over an axis: hide it on the way in, show it on
- * the way out.  And talking between lanes: an ordinary op of what is shown. */
+ * the way out. */
 #include "transform/func.h"
 
 #include "core/lanes.h"
+#include "shard/spec.h"
 
 #include <string.h>
 
-/* Numbers of a vmap: nin, nout, size in two halves, then the axes; the name is
- * interned behind them in two halves. */
-enum { NIN, NOUT, SIZE_LO, SIZE_HI, NAME_LO, NAME_HI, AXES };
+/* Numbers of a vmap: nin, nout, size in two halves, then the axes; before them
+ * pointers in two halves: the names, which are interned, and the mesh. */
+enum {
+    NIN,
+    NOUT,
+    SIZE,
+    NAME = SIZE + 2,
+    SPMD = NAME + 2,
+    MESH = SPMD + 2,
+    AXES = MESH + 2
+};
 
 static int64_t join(const int32_t *half)
 {
@@ -20,6 +29,11 @@ static void cut(int64_t whole, int *half)
 {
     half[0] = (int)(uint32_t)whole;
     half[1] = (int)(uint32_t)((uint64_t)whole >> 32);
+}
+
+static const void *pointer(const nb_made *m, int at)
+{
+    return (const void *)(intptr_t)join(m->argument + at);
 }
 
 static int axis_at(int n, const int32_t *axes, int i)
@@ -45,7 +59,7 @@ static bool agree(const nb_tensor *x, int axis, int i, int64_t *size)
 
 static bool lanes(const nb_made *m, int nx, nb_tensor *const *x, int64_t *size)
 {
-    *size = join(m->argument + SIZE_LO);
+    *size = join(m->argument + SIZE);
     if (*size == 0) *size = -1; /* not said */
     for (int i = 0; i < nx; i++) {
         int axis = axis_at(m->argument[NIN], m->argument + AXES, i);
@@ -78,27 +92,76 @@ static bool show(const nb_made *m, int ny, nb_tensor **y, int id, int64_t size)
     return true;
 }
 
+/* The mesh whose axis the lanes lie on; none is no error. */
+static bool mesh_of(const nb_made *m, int nx, nb_tensor *const *x,
+                    const nb_mesh **mesh)
+{
+    const char *axis = pointer(m, SPMD);
+    *mesh = axis ? pointer(m, MESH) : NULL;
+    for (int i = 0; axis && !*mesh && i < nx; i++)
+        if (x[i]->sharding) *mesh = nb_spec_mesh(x[i]->sharding);
+    return !*mesh || nb_mesh_axis_find(*mesh, axis) >= 0 ||
+           nb_fail(NB_EVALUE, "vmap: mesh @%s has no axis '%s'",
+                   nb_mesh_name(*mesh), axis);
+}
+
+static int begin(const nb_made *m, int64_t size)
+{
+    const char *name = pointer(m, NAME), *spmd = pointer(m, SPMD);
+    int id = nb_lane_begin(size, name);
+    if (!id || !spmd || nb_lane_also(spmd)) return id;
+    nb_lane_end();
+    return 0;
+}
+
+/* The axis of an argument that is mapped, on the mesh, and hidden. */
+static nb_tensor *enter(const nb_made *m, const nb_mesh *mesh, nb_tensor *x,
+                        int axis, int id)
+{
+    if (axis == NB_UNMAPPED) return x;
+    if (mesh) x = nb_reshard_dim(x, axis, mesh, pointer(m, SPMD));
+    return nb_lane_hide(x, axis, id);
+}
+
+static bool spread_out(const nb_made *m, const nb_mesh *mesh, int ny,
+                       nb_tensor **y)
+{
+    const int32_t *axes = m->argument + AXES + m->argument[NIN];
+    for (int k = 0; mesh && k < ny; k++) {
+        int axis = axis_at(m->argument[NOUT], axes, k);
+        if (axis == NB_UNMAPPED) continue;
+        y[k] = nb_reshard_dim(y[k], axis, mesh, pointer(m, SPMD));
+        if (!y[k]) return false;
+    }
+    return true;
+}
+
 static nb_status vmap_body(void *ctx, int nx, nb_tensor *const *x, int *ny,
                            nb_tensor **y)
 {
     const nb_made *m = ctx;
     int64_t size;
+    const nb_mesh *mesh;
     nb_tensor **in = nb_array(nx);
-    bool ok = in && lanes(m, nx, x, &size);
-    int id = ok ? nb_lane_begin(
-                      size, (const char *)(intptr_t)join(m->argument + NAME_LO))
-                : 0;
+    bool ok = in && lanes(m, nx, x, &size) && mesh_of(m, nx, x, &mesh);
+    int id = ok ? begin(m, size) : 0;
     ok = id;
     for (int i = 0; ok && i < nx; i++) {
         int axis = axis_at(m->argument[NIN], m->argument + AXES, i);
-        in[i] = axis == NB_UNMAPPED ? x[i] : nb_lane_hide(x[i], axis, id);
-        ok = in[i];
+        ok = (in[i] = enter(m, mesh, x[i], axis, id)) != NULL;
     }
     ok = ok && nb_run(m->of, nx, in, ny, y);
     if (id) nb_lane_end();
-    ok = ok && show(m, *ny, y, id, size);
+    ok = ok && show(m, *ny, y, id, size) && spread_out(m, mesh, *ny, y);
     nb_free(in);
     return NB_STATUS(ok);
+}
+
+static bool set_name(const char *name, int *half)
+{
+    const char *kept = name ? nb_intern(name, strlen(name)) : NULL;
+    cut((int64_t)(intptr_t)kept, half);
+    return kept || !name;
 }
 
 nb_func *nb_vmap(nb_func *f, const nb_vmap_options *o)
@@ -107,13 +170,13 @@ nb_func *nb_vmap(nb_func *f, const nb_vmap_options *o)
     if (!o) o = &none;
     int n = AXES + o->nin + o->nout;
     int *number = nb_alloc_zero((size_t)n * sizeof *number);
-    const char *name =
-        o->axis_name ? nb_intern(o->axis_name, strlen(o->axis_name)) : NULL;
-    if (!number || (o->axis_name && !name)) return nb_free(number), NULL;
+    if (!number || !set_name(o->axis_name, number + NAME) ||
+        !set_name(o->spmd_axis_name, number + SPMD))
+        return nb_free(number), NULL;
     number[NIN] = o->nin;
     number[NOUT] = o->nout;
-    cut(o->axis_size, number + SIZE_LO);
-    cut((int64_t)(intptr_t)name, number + NAME_LO);
+    cut(o->axis_size, number + SIZE);
+    cut((int64_t)(intptr_t)o->mesh, number + MESH);
     for (int i = 0; i < o->nin; i++)
         number[AXES + i] = o->in_axes[i];
     for (int i = 0; i < o->nout; i++)
@@ -179,80 +242,4 @@ bool nb_lane_has(const nb_tensor *x, int lane)
         if (nb_tensor_lane(x)[l].id == lane && !nb_tensor_lane(x)[l].thin)
             return true;
     return false;
-}
-
-/* Between lanes */
-
-static const nb_lane *open_lane(const char *name)
-{
-    int n;
-    const nb_lane *all = nb_lanes_open(&n);
-    if (name) return nb_lane_named(name);
-    return n ? &all[n - 1] : nb_fail(NB_EVALUE, "no vmap is open");
-}
-
-typedef nb_tensor *reduction(nb_tensor *x, int n, const int64_t *axes,
-                             bool keepdims);
-
-static nb_tensor *over_lanes(nb_tensor *x, const char *name, reduction *f)
-{
-    const nb_lane *lane = open_lane(name);
-    return lane ? f(nb_show(x, 0, *lane), 1, (int64_t[]){0}, false) : NULL;
-}
-
-nb_tensor *nb_lane_sum(nb_tensor *x, const char *name)
-{
-    return over_lanes(x, name, nb_reduce_sum);
-}
-
-nb_tensor *nb_lane_mean(nb_tensor *x, const char *name)
-{
-    return over_lanes(x, name, nb_mean);
-}
-
-nb_tensor *nb_lane_max(nb_tensor *x, const char *name)
-{
-    return over_lanes(x, name, nb_reduce_max);
-}
-
-nb_tensor *nb_lane_min(nb_tensor *x, const char *name)
-{
-    return over_lanes(x, name, nb_reduce_min);
-}
-
-nb_tensor *nb_lane_index(const char *name)
-{
-    const nb_lane *lane = open_lane(name);
-    if (!lane) return NULL;
-    return nb_hide(nb_iota(nb_extent_get(lane->size), NB_I32), 0, lane->id);
-}
-
-/* Lane dst takes the value of lane src; lanes that no pair names get zero. */
-nb_tensor *nb_lane_permute(nb_tensor *x, const char *name, int n,
-                           const int64_t (*pairs)[2])
-{
-    const nb_lane *lane = open_lane(name);
-    if (!lane || !x) return NULL;
-    int64_t size = nb_extent_get(lane->size);
-    int64_t *from = nb_alloc((size_t)(size + 1) * sizeof *from);
-    bool ok = from;
-    for (int64_t i = 0; ok && i < size; i++)
-        from[i] = size; /* a row of zeros behind the last */
-    for (int k = 0; ok && k < n; k++) {
-        int64_t src = pairs[k][0], dst = pairs[k][1];
-        ok = src >= 0 && src < size && dst >= 0 && dst < size;
-        if (!ok)
-            nb_fail(NB_EVALUE, "permute: pair (%lld, %lld) of %lld lanes",
-                    (long long)src, (long long)dst, (long long)size);
-        else if (from[dst] != size)
-            ok = nb_fail(NB_EVALUE, "permute: lane %lld is a target twice",
-                         (long long)dst);
-        else
-            from[dst] = src;
-    }
-    int64_t padding[2 * NB_MAX_RANK] = {0, 1};
-    nb_tensor *index = ok ? nb_constant(NB_I64, 1, &size, from) : NULL;
-    nb_tensor *rows = ok ? nb_pad(nb_show(x, 0, *lane), padding, 0) : NULL;
-    nb_free(from);
-    return nb_hide(nb_gather(rows, index, 0), 0, lane->id);
 }
