@@ -126,7 +126,8 @@ def extension() -> str:
         for name, found in sorted(vars(_nabla.Tensor).items())
         if name not in declared and not name.startswith("_")
     ]
-    head += f"from ._functions import {', '.join(HINTS)}\n\nclass Tensor:\n"
+    head += f"from ._functions import {', '.join(HINTS)}\n"
+    head += "from ._placement import DimSpecs, MeshAxes\n\nclass Tensor:\n"
     return head + body.rstrip() + "\n".join(["", *more, "", tail])
 
 

@@ -138,9 +138,15 @@ NB_API nb_status nb_spec_global_sizes(const nb_spec *s, const int64_t *locals,
                                       int64_t *sizes);
 
 /* x laid out so, wherever it lies now: the same value, and the identity to
- * derivatives.  The spec is about visible dims.  On a mesh, results of ops lie
- * as their operands suggest, and what has to move moves by itself. */
+ * derivatives.  The spec is about visible dims, hidden axes keep what they have
+ * of axes that it does not use; or, with as many dims more, about hidden axes
+ * too, the oldest first.  On a mesh, results of ops lie as their operands
+ * suggest, and what has to move moves by itself. */
 NB_API nb_tensor *nb_reshard(nb_tensor *x, const nb_spec *spec);
+
+/* y, of the visible shape of x, laid out as x is, nothing pending; y itself if x
+ * lies on no mesh. */
+NB_API nb_tensor *nb_reshard_like(nb_tensor *y, const nb_tensor *x);
 
 /* How x lies, hidden axes first; NULL: on no mesh. */
 NB_API const nb_spec *nb_sharding(const nb_tensor *x);
@@ -148,6 +154,16 @@ NB_API const nb_spec *nb_sharding(const nb_tensor *x);
 /* The block of x, realised, that the device at a position has, as a tensor of
  * its own, hidden axes shown; NULL with an error if another process has it. */
 NB_API nb_tensor *nb_shard_at(nb_tensor *x, int position);
+
+/* Whether this process has the device at a position. */
+NB_API bool nb_mesh_is_here(const nb_mesh *m, int position);
+
+/* A picture of which devices have which block of a tensor of these sizes, which
+ * lies so: as "text", in a frame of lines, or as "svg".  Of a tensor of rank
+ * three or more one block of the leading dims is shown, the first, and a line
+ * below says so.  Yours, nb_text_release. */
+NB_API char *nb_sharding_picture(const nb_spec *s, int rank,
+                                 const int64_t *sizes, const char *format);
 
 #ifdef __cplusplus
 }

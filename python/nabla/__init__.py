@@ -22,6 +22,7 @@ from . import (  # noqa: E402
     _functions,
     _interop,
     _operations,
+    _placement,
     _rules,
     _table,
     _tensor,
@@ -49,7 +50,7 @@ def _gather() -> dict[str, object]:
     }
     found |= {n: getattr(_nabla, n) for n in _table.EXTENSION.split()}
     homes = (_interop, _dtypes, _devices, _functions, _config, _operations)
-    for home in (*homes, debug, transforms, _hidden, _lanes):
+    for home in (*homes, _placement, debug, transforms, _hidden, _lanes):
         there = vars(home)
         found |= {n: there[n] for n in listed if n in there}
     found.update(random.STATEFUL)

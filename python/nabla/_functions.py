@@ -636,16 +636,14 @@ def unique_inverse(x: ArrayLike) -> UniqueInverse:
 def to_device(
     x: Tensor, device: DeviceLike = None, *, sharding: Any = None
 ) -> Tensor:
-    """x on another device; x itself if nothing is asked for."""
+    """x on another device, or laid out over a mesh as a ShardingSpec says; x
+    itself if nothing is asked for."""
     if not isinstance(x, _nabla.Tensor):
         raise TypeError(f"to_device: a Tensor, not {type(x).__name__}")
     if device is not None and sharding is not None:
         raise ValueError("to_device: a device or a sharding, not both")
     if sharding is not None:
-        raise TypeError(
-            f"to_device: sharding must be a ShardingSpec, not "
-            f"{type(sharding).__name__}"
-        )
+        return _nabla.reshard(x, sharding)
     if device is not None:
         _devices.resolve(device)
     return x

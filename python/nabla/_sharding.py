@@ -492,6 +492,36 @@ def spec_of(
     return spec
 
 
+def placement(
+    raw: None | PartitionSpec | Sequence[Raw] | ShardingSpec,
+    mesh: DeviceMesh,
+    ranks: tuple[int, int],
+    replicated: Axes,
+    partial: Axes,
+) -> ShardingSpec:
+    """The spec that arguments of shard mean for a tensor of so many visible and
+    hidden dims: of the visible ones, or if it is longer of all."""
+    if isinstance(raw, ShardingSpec):
+        if raw.mesh is not mesh:
+            raise ValueError(
+                f"shard: a spec on @{raw.mesh.name}, the mesh is @{mesh.name}"
+            )
+        spec = raw
+    else:
+        visible, hidden = ranks
+        more = raw is not None and len(raw) > visible
+        spec = spec_of(raw, mesh, visible + (hidden if more else 0))
+    if not replicated and not partial:
+        return spec
+    return ShardingSpec(
+        mesh,
+        spec.dim_specs,
+        spec.replicated_axes | _named(replicated),
+        spec.partial_sum_axes | _named(partial),
+        spec.partial_kind,
+    )
+
+
 def compute_local_shape(
     global_shape: Sequence[int], sharding: ShardingSpec | None, device_id: int
 ) -> tuple[int, ...]:

@@ -161,6 +161,7 @@ while_loop fori_loop scan map associative_scan
 shard all_gather all_reduce all_to_all distributed_broadcast reduce_scatter
 reshard ppermute to_device transfer_to cpu gpu accelerator DeviceMesh DimSpec
 ShardingSpec P PartitionSpec compute_local_shape get_num_shards
+visualize_sharding
 
 grad value_and_grad vjp jvp jacrev jacfwd hessian hvp linearize vmap checkpoint
 remat custom_vjp custom_jvp stop_gradient shard_map auto_shard compile jit

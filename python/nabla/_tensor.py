@@ -4,7 +4,7 @@ Python programs see."""
 
 from __future__ import annotations
 
-from . import _functions, _nabla, random
+from . import _functions, _nabla, _placement, random
 from ._devices import CPU, Accelerator, Device, TensorType
 from ._nabla import Tensor
 
@@ -110,11 +110,6 @@ def device(x: Tensor) -> Device:
     return CPU()
 
 
-def shards(x: Tensor) -> list[Tensor]:
-    """The local values, one for each device."""
-    return [x]
-
-
 def size(x: Tensor, dim: int | None = None) -> Any:
     """The shape, or the size of one axis."""
     if dim is None:
@@ -129,18 +124,6 @@ def size(x: Tensor, dim: int | None = None) -> Any:
 def dim(x: Tensor) -> int:
     """The number of axes."""
     return x.ndim
-
-
-def local_shape(x: Tensor, shard_idx: int = 0) -> tuple[int, ...]:
-    """The shape of a shard, with hidden axes."""
-    if shard_idx not in range(x.num_shards):
-        raise IndexError(f"shard {shard_idx} of {x.num_shards}")
-    return x.local_shape
-
-
-def logical_local_shape(x: Tensor, shard_idx: int = 0) -> tuple[int, ...]:
-    """The shape of a shard, without hidden axes."""
-    return local_shape(x, shard_idx)[x.batch_dims :]
 
 
 # Forms of ops.
@@ -196,7 +179,7 @@ def gather(
 ) -> Tensor:
     """x whole on every device; with indices: the slices they name."""
     if indices is None:
-        return x
+        return x._gathered()
     y: Tensor = _op["gather"](x, indices, axis)
     return y
 
@@ -290,7 +273,6 @@ PROPERTIES = {
     "T": transposed,
     "mT": matrix_transposed,
     "at": At,
-    "shards": shards,
 }
 
 METHODS = {
@@ -299,10 +281,6 @@ METHODS = {
     "size": size,
     "dim": dim,
     "numel": Tensor.num_elements,
-    "shard_shape": local_shape,
-    "physical_local_shape": local_shape,
-    "physical_local_shape_ints": local_shape,
-    "logical_local_shape": logical_local_shape,
     "argmax": argmax,
     "argmin": argmin,
     "reshape": reshape,
@@ -342,9 +320,9 @@ def attach(functions: dict[str, Any]) -> None:
     own."""
     for name, function in functions.items():
         setattr(Tensor, name, function)
-    for name, method in METHODS.items():
+    for name, method in (METHODS | _placement.METHODS).items():
         setattr(Tensor, name, method)
-    for name, get in PROPERTIES.items():
+    for name, get in (PROPERTIES | _placement.PROPERTIES).items():
         setattr(Tensor, name, property(get, doc=get.__doc__))
     for name, make in STATIC.items():
         setattr(Tensor, name, staticmethod(make))

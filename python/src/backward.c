@@ -119,13 +119,15 @@ static void let_go(haul *h)
     PyMem_Free(h->grad);
 }
 
-/* As they will be: added to what is there, without history. */
+/* As they will be: added to what is there, laid out as their tensors are,
+ * without history. */
 static bool finish(haul *h, bool create_graph, bool accumulate)
 {
     for (int i = 0; i < h->n; i++) {
         PyObject *old = accumulate ? h->object[i]->grad : NULL;
         nb_tensor *g = h->grad[i];
         if (old) g = nb_add(nb_py_get(old), g);
+        g = nb_reshard_like(g, h->object[i]->x);
         if (!create_graph) g = nb_detach(g);
         if (!g) return nb_py_raise();
         h->grad[i] = g;

@@ -1,11 +1,11 @@
 /* compile.c - CompiledFunction: calls that find their executable.
  *
  * A signature is what one executable serves: the structures of the arguments,
- * the types of the tensors among their leaves and the values of all other
- * leaves.  A call is held against the signatures, the one used last first, and
- * nothing is made but the list of its tensors.  What happens when none fits -
- * recording, compiling, warnings - is up to nabla.transforms.compile, whose
- * functions are in `helpers`.
+ * the types and layouts of the tensors among their leaves and the values of all
+ * other leaves.  A call is held against the signatures, the one used last
+ * first, and nothing is made but the list of its tensors.  What happens when
+ * none fits - recording, compiling, warnings - is up to
+ * nabla.transforms.compile, whose functions are in `helpers`.
  *
  * A comparison of static values may run any code of Python, by which the list
  * of signatures may change: it is then gone through again, and a signature is
@@ -221,6 +221,7 @@ typedef struct leaf {
     nb_dtype dtype;
     bool donated;
     int64_t size[NB_PY_RANK]; /* -1: any */
+    const nb_spec *sharding;  /* NULL: on no mesh */
     PyObject *value;          /* STATIC */
     nb_tensor *node;          /* what it was, if it is a tensor; kept */
 } leaf;
@@ -275,6 +276,7 @@ static bool read_leaf(leaf *l, PyObject *row)
     if (!tensor) return PyErr_BadArgument();
     l->dtype = nb_dtype_of(nb_py_get(value));
     l->rank = nb_rank(nb_py_get(value));
+    l->sharding = nb_sharding(nb_py_get(value));
     nb_sizes(nb_py_get(value), l->size);
     return true;
 }
@@ -460,7 +462,9 @@ static bool is_number(PyObject *o)
 static bool fits(const leaf *l, const nb_tensor *x)
 {
     int64_t size[NB_PY_RANK];
-    if (nb_dtype_of(x) != l->dtype || nb_rank(x) != l->rank) return false;
+    if (nb_dtype_of(x) != l->dtype || nb_rank(x) != l->rank ||
+        nb_sharding(x) != l->sharding)
+        return false;
     nb_sizes(x, size);
     for (int d = 0; d < l->rank; d++)
         if (l->size[d] >= 0 && size[d] != l->size[d]) return false;

@@ -24,7 +24,7 @@ enum { NB_PY_RANK = 16 };
  * and requires_grad, is here. */
 typedef struct nb_py_tensor {
     PyObject_HEAD nb_tensor *x; /* kept */
-    PyObject *grad;
+    PyObject *grad, *constraint;
     PyObject *weakrefs;
     struct nb_py_tensor *next; /* in the table of those that require grad */
     bool requires_grad;
@@ -135,6 +135,13 @@ PyObject *nb_py_spec_to(const nb_spec *s);
 const nb_mesh *nb_py_mesh_from(PyObject *o); /* a DeviceMesh */
 PyObject *nb_py_mesh_to(const nb_mesh *m);
 int nb_py_shard_add(PyObject *module);
+
+/* place.c: tensors on meshes. */
+extern PyGetSetDef nb_py_place_getset[];
+extern PyMethodDef nb_py_place_methods[], nb_py_place_functions[];
+
+/* Hidden sizes, the newest first, while the engine has it last; how many. */
+int nb_py_hidden_sizes(const nb_tensor *x, int64_t *size);
 
 /* Of the engine, which does not say so in its header: a function that lets go
  * of what it closes over when it goes. */

@@ -14,7 +14,7 @@ static nb_py_tensor *bare(PyTypeObject *type)
                              : (nb_py_tensor *)PyType_GenericAlloc(type, 0);
     if (!self) return NULL;
     self->x = NULL;
-    self->grad = self->weakrefs = NULL;
+    self->grad = self->constraint = self->weakrefs = NULL;
     self->next = NULL;
     self->requires_grad = self->cut = false;
     self->buffer_ops = 0;
@@ -52,6 +52,7 @@ static void dealloc(PyObject *o)
     if (self->weakrefs) PyObject_ClearWeakRefs(o);
     nb_py_set_value(self, NULL);
     Py_XDECREF(self->grad);
+    Py_XDECREF(self->constraint);
     if (type == nb_py_Tensor)
         PyObject_Free(o);
     else /* a subclass may have come from elsewhere */
@@ -159,8 +160,7 @@ GET(batch_dims)
     return PyLong_FromLong(nb_hidden(X));
 }
 
-/* Hidden sizes, the newest first; the engine has it last. */
-static int hidden_sizes(const nb_tensor *x, int64_t *size)
+int nb_py_hidden_sizes(const nb_tensor *x, int64_t *size)
 {
     int n = nb_hidden(x);
     nb_hidden_sizes(x, size);
@@ -175,7 +175,7 @@ static int hidden_sizes(const nb_tensor *x, int64_t *size)
 GET(batch_shape)
 {
     int64_t size[NB_PY_RANK];
-    int n = hidden_sizes(X, size);
+    int n = nb_py_hidden_sizes(X, size);
     if (n == 0) Py_RETURN_NONE;
     return nb_py_tuple(n, size);
 }
@@ -184,7 +184,7 @@ GET(batch_shape)
 GET(global_shape)
 {
     int64_t size[2 * NB_PY_RANK];
-    int n = hidden_sizes(X, size);
+    int n = nb_py_hidden_sizes(X, size);
     nb_sizes(nb_py_get(o), size + n);
     return nb_py_tuple(n + nb_rank(nb_py_get(o)), size);
 }
@@ -196,24 +196,6 @@ GET(grad)
     g = g ? g : Py_None;
     Py_INCREF(g);
     return g;
-}
-
-GET(none)
-{
-    (void)o, (void)unused;
-    Py_RETURN_NONE;
-}
-
-GET(false)
-{
-    (void)o, (void)unused;
-    Py_RETURN_FALSE;
-}
-
-GET(one)
-{
-    (void)o, (void)unused;
-    return PyLong_FromLong(1);
 }
 
 GET(op_kwargs)
@@ -297,14 +279,7 @@ static PyGetSetDef getset[] = {
      NULL},
     {"physical_global_shape_ints", get_global_shape, NULL, "With hidden axes.",
      NULL},
-    {"local_shape", get_global_shape, NULL, "Of shard 0, with hidden axes.",
-     NULL},
-    {"physical_shape", get_global_shape, NULL, "Of shard 0, with hidden axes.",
-     NULL},
     {"global_shape_ints", get_shape, NULL, "Visible sizes.", NULL},
-    {"sharding", get_none, NULL, "The layout over devices, or None.", NULL},
-    {"is_sharded", get_false, NULL, "Whether it has a sharding.", NULL},
-    {"num_shards", get_one, NULL, "Number of shard buffers.", NULL},
     {"op_kwargs", get_op_kwargs, NULL,
      "Static arguments of the op that made it.", NULL},
     {"_op", get_op, NULL, "Name of the op that made it.", NULL},
@@ -469,6 +444,13 @@ static int add_slots(PyType_Slot *to, int n, const PyType_Slot *from)
     return n;
 }
 
+static int add_getset(PyGetSetDef *to, int n, const PyGetSetDef *from)
+{
+    for (; from->name; from++)
+        to[n++] = *from;
+    return n;
+}
+
 static int add_methods(PyMethodDef *to, int n, const PyMethodDef *from)
 {
     for (; from->ml_name; from++)
@@ -481,6 +463,7 @@ int nb_py_tensor_add(PyObject *module);
 int nb_py_tensor_add(PyObject *module)
 {
     static PyMethodDef all[64];
+    static PyGetSetDef looks[64];
     static PyType_Slot slots[96];
     static const PyType_Slot own[] = {
         {Py_tp_doc, "Tensor(data, *, dtype=None, device=None, "
@@ -490,7 +473,7 @@ int nb_py_tensor_add(PyObject *module)
         {Py_tp_repr, repr},
         {Py_tp_str, repr},
         {Py_tp_hash, hash},
-        {Py_tp_getset, getset},
+        {Py_tp_getset, looks},
         {Py_tp_methods, all},
         {Py_tp_members, members},
         {Py_mp_length, length},
@@ -505,7 +488,9 @@ int nb_py_tensor_add(PyObject *module)
     m = add_methods(all, m, methods);
     m = add_methods(all, m, nb_py_copy_methods);
     m = add_methods(all, m, nb_py_backward_methods);
+    m = add_methods(all, m, nb_py_place_methods);
     add_methods(all, m, nb_py_interop_methods);
+    add_getset(looks, add_getset(looks, 0, getset), nb_py_place_getset);
     n = add_slots(slots, n, own);
     n = add_slots(slots, n, nb_py_number_slots);
     n = add_slots(slots, n, nb_py_index_slots);

@@ -1,6 +1,7 @@
 /* shards.c - blocks of one tensor, in buffers of their own. */
 #include "run/shards.h"
 
+#include "comm/comm.h"
 #include "shard/factors.h"
 #include "shard/place.h"
 
@@ -118,6 +119,12 @@ nb_tensor *nb_shard_at(nb_tensor *x, int position)
         return nb_fail(NB_EVALUE, "shard: device %d is another process's",
                        position);
     return nb_give(nb_keep(s->at[position]));
+}
+
+bool nb_mesh_is_here(const nb_mesh *m, int position)
+{
+    return position >= 0 && position < m->ndevices &&
+           nb_device_is_here(m, position);
 }
 
 nb_tensor *(*const nb_gatherer)(nb_tensor *x) = gather;

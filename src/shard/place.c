@@ -3,6 +3,7 @@
 #include "shard/place.h"
 
 #include "core/lanes.h"
+#include "shard/factors.h"
 #include "shard/resolve.h"
 
 #include <string.h>
@@ -66,7 +67,7 @@ static const nb_spec *with_lanes(const nb_tensor *x, const nb_spec *visible)
 static const nb_spec *target(const nb_call *c)
 {
     const nb_spec *s = (const nb_spec *)(intptr_t)c->attr[0];
-    return with_lanes(c->in[0], s);
+    return s->rank == c->in[0]->rank ? with_lanes(c->in[0], s) : s;
 }
 
 static bool place_results(const nb_call *c, int n, nb_tensor *const *y)
@@ -132,22 +133,33 @@ static bool is_free(const nb_spec *s)
     return true;
 }
 
-nb_tensor *nb_reshard(nb_tensor *x, const nb_spec *spec)
+nb_tensor *nb_reshard_like(nb_tensor *y, const nb_tensor *x)
 {
-    int64_t size[NB_MAX_RANK];
-    if (!x || !spec || !is_free(spec)) return NULL;
-    nb_sizes(x, size);
-    return nb_lay(x, nb_spec_fit(spec, x->rank, size));
+    return nb_laid_like(y, x);
 }
 
-nb_tensor *nb_lay(nb_tensor *x, const nb_spec *visible)
+/* Whether the spec is about hidden axes too. */
+static bool is_stored(const nb_tensor *x, const nb_spec *s)
 {
-    if (!x || !visible) return NULL;
-    if (visible->rank != x->rank)
+    return x->nlanes && s->rank == x->nlanes + x->rank;
+}
+
+nb_tensor *nb_reshard(nb_tensor *x, const nb_spec *spec)
+{
+    int64_t size[NB_MAX_DIMS];
+    if (!x || !spec || !is_free(spec)) return NULL;
+    int n = nb_stored_sizes(x, size), skip = is_stored(x, spec) ? 0 : x->nlanes;
+    return nb_lay(x, nb_spec_fit(spec, n - skip, size + skip));
+}
+
+nb_tensor *nb_lay(nb_tensor *x, const nb_spec *spec)
+{
+    if (!x || !spec) return NULL;
+    if (spec->rank != x->rank && !is_stored(x, spec))
         return nb_fail(NB_EVALUE,
                        "reshard: the sharding has %d dims, the tensor %d",
-                       visible->rank, x->rank);
-    if (x->sharding && x->sharding == with_lanes(x, visible)) return x;
+                       spec->rank, x->rank);
+    if (x->sharding && x->sharding == with_lanes(x, spec)) return x;
     return nb_apply(&nb_op_reshard, 1, &x, 1,
-                    &(nb_value)NB_V_INT((intptr_t)visible), NB_CALLER);
+                    &(nb_value)NB_V_INT((intptr_t)spec), NB_CALLER);
 }

@@ -8,8 +8,8 @@
 extern nb_op nb_op_reshard;
 
 /* x as the spec says of its visible dims; its lanes stay as they are, but for
- * axes that the spec uses. */
-nb_tensor *nb_lay(nb_tensor *x, const nb_spec *visible);
+ * axes that the spec uses.  Or of all stored dims, by its rank. */
+nb_tensor *nb_lay(nb_tensor *x, const nb_spec *spec);
 
 /* The view of an op that only places: all of the same. */
 bool nb_same_view(const nb_call *c, const nb_layout *in, nb_layout *out);

@@ -110,6 +110,35 @@ void nb_spec_write_partial(nb_text *t, const nb_spec *s)
     nb_text_add(t, "}");
 }
 
+/* x, (x, y) or *. */
+static void add_layout(nb_text *t, const nb_mesh *m, const nb_cut *l)
+{
+    if (!l->n) nb_text_add(t, "*");
+    if (l->n > 1) nb_text_add(t, "(");
+    for (int i = 0; i < l->n; i++) {
+        if (i) nb_text_add(t, ", ");
+        add_axis(t, m, l->at[i], "");
+    }
+    if (l->n > 1) nb_text_add(t, ")");
+}
+
+void nb_spec_write_layout(nb_text *t, const nb_spec *s, int hidden)
+{
+    nb_text_add(t, "(<");
+    for (int d = 0; d < s->rank; d++) {
+        if (d) nb_text_add(t, d == hidden ? " | " : ", ");
+        add_layout(t, s->mesh, &s->dim[d < hidden ? hidden - 1 - d : d].axes);
+    }
+    nb_text_add(t, hidden && hidden == s->rank ? " | >" : ">");
+    for (int i = 0; i < s->partial.n; i++) {
+        nb_text_add(t, i ? ", " : " | partial={");
+        add_axis(t, s->mesh, s->partial.at[i], "'");
+    }
+    if (s->partial.n) nb_text_add(t, "}");
+    if (s->kind != NB_SUM) nb_text_add(t, ":%s", kinds[s->kind]);
+    nb_text_add(t, ")");
+}
+
 char *nb_spec_type_text(const nb_spec *s, nb_dtype dtype, const int64_t *sizes)
 {
     if (!s) return NB_STATUS(false), NULL;
