@@ -12,12 +12,18 @@
 
 #include <string.h>
 
-#define NAMES(...) \
+#define NAMES(...)                                                 \
     (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)), \
-        (const char *[]) { __VA_ARGS__ }
-#define PAIRS(...)                                                \
+        (const char *[])                                           \
+    {                                                              \
+        __VA_ARGS__                                                \
+    }
+#define PAIRS(...)                                                      \
     (int)(sizeof((int64_t[][2]){__VA_ARGS__}) / (2 * sizeof(int64_t))), \
-        (const int64_t[][2]) { __VA_ARGS__ }
+        (const int64_t[][2])                                            \
+    {                                                                   \
+        __VA_ARGS__                                                     \
+    }
 
 static const nb_mesh *line(const char *axis, int size)
 {
@@ -41,7 +47,7 @@ static nb_tensor *count(int rank, const int64_t *shape)
         n *= shape[d];
     return nb_reshape(nb_arange_int(1, n + 1, 1, NB_F64), rank, shape);
 }
-#define COUNTING(...)                                          \
+#define COUNTING(...)                                                \
     count((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), \
           (int64_t[]){__VA_ARGS__})
 
@@ -119,8 +125,7 @@ static void holds(const char *what, nb_func *f, nb_tensor *x)
     task g = {.fn = f, .nin = 1, .nout = 1, .x = {x}};
     for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++) {
         task t = task_transform(ways[k], &g, 1, 0);
-        expect(task_agrees(ways[k], &g, &t), "%s: %s", what,
-               way_name[ways[k]]);
+        expect(task_agrees(ways[k], &g, &t), "%s: %s", what, way_name[ways[k]]);
         if (ways[k] == VJP)
             expect(task_is_transposed(&g, &t, 1e-9), "%s: transposed", what);
     }
@@ -128,8 +133,8 @@ static void holds(const char *what, nb_func *f, nb_tensor *x)
 
 static nb_tensor *wave(int64_t n)
 {
-    return nb_sin(nb_arange_float(0.3, 0.3 + (double)n * 0.7 - 0.1, 0.7,
-                                  NB_F64));
+    return nb_sin(
+        nb_arange_float(0.3, 0.3 + (double)n * 0.7 - 0.1, 0.7, NB_F64));
 }
 
 /* ppermute */
@@ -159,7 +164,8 @@ static void rings(void)
     SAYS("by name", nb_ppermute(s, 4, ring, "stage"), 40, 10, 20, 30);
     SAYS("who gets nothing has zeros", nb_ppermute(s, 3, ring, NULL), 0, 10, 20,
          30);
-    expect(lies(nb_ppermute(s, 3, ring, NULL), "[stage]"), "they lie as before");
+    expect(lies(nb_ppermute(s, 3, ring, NULL), "[stage]"),
+           "they lie as before");
     SAYS("back go the inverse pairs",
          pulled(nb_func_new(shift_blocks, NULL), x, ct), 2, 3, 4, 0);
     SAYS("the gradient of the sum of a ring", grad_of(ring_sum, NULL, x), 1, 1,
@@ -170,14 +176,14 @@ static void rings(void)
     expect(lies(call(staged(ring_lanes), x), "[stage]"), "at home");
 
     nb_tensor *b = on(m, "[stage]", COUNTING(8));
-    SAYS("a ring is a roll by one block", nb_ppermute(b, 4, ring, NULL), 7, 8, 1,
-         2, 3, 4, 5, 6);
+    SAYS("a ring is a roll by one block", nb_ppermute(b, 4, ring, NULL), 7, 8,
+         1, 2, 3, 4, 5, 6);
     nb_tensor *w = on(g, "[a, b]", COUNTING(2, 4));
     SAYS("along one axis of two", nb_ppermute(w, 4, ring, "b"), 4, 1, 2, 3, 8,
          5, 6, 7);
-    SAYS("among all devices", nb_ppermute(w, PAIRS({0, 7}, {7, 0}, {1, 2}),
-                                          NULL),
-         8, 0, 2, 0, 0, 0, 0, 1);
+    SAYS("among all devices",
+         nb_ppermute(w, PAIRS({0, 7}, {7, 0}, {1, 2}), NULL), 8, 0, 2, 0, 0, 0,
+         0, 1);
     nb_tensor *v = on(g, "[., (b a)]", COUNTING(2, 8));
     SAYS("along the minor axis of a dim",
          nb_ppermute(v, PAIRS({0, 1}, {1, 0}), "a"), 2, 1, 4, 3, 6, 5, 8, 7, 10,
@@ -212,8 +218,7 @@ FN(reduced, nb_all_reduce(on(line("tp", 2), "[tp]", x[0]), "sum", -1, NULL))
 FN(greatest, nb_all_reduce(on(line("tp", 2), "[tp]", x[0]), "max", -1, NULL))
 FN(product, nb_all_reduce(on(line("tp", 2), "[tp]", x[0]), "prod", -1, NULL))
 FN(averaged, nb_pmean(on(line("tp", 2), "[tp]", x[0]), -1, NULL))
-FN(counted,
-   nb_all_reduce(on(line("tp", 2), "[.]", x[0]), "sum", NAMES("tp")))
+FN(counted, nb_all_reduce(on(line("tp", 2), "[.]", x[0]), "sum", NAMES("tp")))
 FN(tripled, nb_mul(x[0], nb_num(3)))
 
 static nb_func *mapped(nb_func *f)
@@ -295,14 +300,14 @@ static void reductions(void)
 
 FN(gathered, nb_all_gather(on(line("tp", 2), "[tp]", x[0]), 0, NULL, true))
 FN(scattered, nb_reduce_scatter(on(line("tp", 2), "[.]", x[0]), 0, NULL))
-FN(scattered_blocks, nb_reduce_scatter(on(line("tp", 2), "[tp]", x[0]), 0,
-                                       NULL))
+FN(scattered_blocks,
+   nb_reduce_scatter(on(line("tp", 2), "[tp]", x[0]), 0, NULL))
 FN(exchanged, nb_all_to_all(on(line("tp", 2), "[tp]", x[0]), 0, 0, NULL, true))
 FN(spread_square,
    total(nb_square(nb_distributed_broadcast(x[0], line("dp", 4)))))
 FN(exchanged_square,
-   total(nb_square(
-       nb_all_to_all(on(line("tp", 2), "[tp]", x[0]), 0, 0, NULL, true))))
+   total(nb_square(nb_all_to_all(on(line("tp", 2), "[tp]", x[0]), 0, 0, NULL,
+                                 true))))
 
 static void placing(void)
 {
@@ -421,9 +426,9 @@ static nb_func *lanes(nb_body *f, void *ctx)
 /* The same with lanes on a mesh axis of as many devices. */
 static nb_func *lanes_on(nb_body *f, int n)
 {
-    return nb_vmap(nb_func_new(f, NULL),
-                   &(nb_vmap_options){.spmd_axis_name = "i",
-                                      .mesh = line("i", n)});
+    return nb_vmap(
+        nb_func_new(f, NULL),
+        &(nb_vmap_options){.spmd_axis_name = "i", .mesh = line("i", n)});
 }
 
 static void algebra_over_lanes(void)
@@ -455,11 +460,11 @@ static void algebra_over_lanes(void)
          7, 4, 8);
     SAYS("from one", call(lanes(from_second, NULL), two), 5, 6, 7, 8, 5, 6, 7,
          8);
-    nb_func *both = nb_vmap(lanes(name_both, NULL),
-                            &(nb_vmap_options){.axis_name = "j"});
+    nb_func *both =
+        nb_vmap(lanes(name_both, NULL), &(nb_vmap_options){.axis_name = "j"});
     SAYS("over two names", call(both, COUNTING(2, 2)), 10, 10, 10, 10);
-    SAYS("over a lane and a mesh axis",
-         call(lanes(lane_and_mesh, NULL), two), 14, 22, 14, 22);
+    SAYS("over a lane and a mesh axis", call(lanes(lane_and_mesh, NULL), two),
+         14, 22, 14, 22);
     FAILS("a name that nobody has",
           call(nb_vmap(nb_func_new(psum, NULL),
                        &(nb_vmap_options){.axis_name = "k"}),
@@ -574,7 +579,8 @@ static void lanes_on_a_mesh(void)
     y = call(f, on(g, "[b, a]", COUNTING(4, 2)));
     expect(lies(y, "[(a b), .]"), "an axis moves from where it was");
     y = call(f, on(g, "[., .]P{b}", COUNTING(4, 2)));
-    expect(equal(y, nb_mul(COUNTING(4, 2), nb_num(3))), "what is pending stays");
+    expect(equal(y, nb_mul(COUNTING(4, 2), nb_num(3))),
+           "what is pending stays");
     f = nb_vmap(nb_func_new(tripled, NULL),
                 &(nb_vmap_options){.nin = 1,
                                    .in_axes = (int[]){1},
@@ -602,8 +608,9 @@ static void lanes_on_a_mesh(void)
     f = nb_vmap(nb_func_new(inner_other, NULL),
                 &(nb_vmap_options){.spmd_axis_name = "a", .mesh = g});
     expect(lies(call(f, COUNTING(2, 4)), "[a, b]"), "others are free inside");
-    f = nb_vmap(nb_func_new(sum_named, NULL),
-                &(nb_vmap_options){.axis_name = "i", .spmd_axis_name = "stage"});
+    f = nb_vmap(
+        nb_func_new(sum_named, NULL),
+        &(nb_vmap_options){.axis_name = "i", .spmd_axis_name = "stage"});
     SAYS("a name without a mesh", call(f, VEC(1, 2, 3)), 6, 6, 6);
     f = nb_vmap(nb_func_new(inner_spec, NULL),
                 &(nb_vmap_options){.spmd_axis_name = "stage", .mesh = m});
@@ -664,10 +671,9 @@ FN(sequence_loss, total(nb_square(sequence(x[0], x[1]))))
 
 static void pipelines(void)
 {
-    nb_tensor *w = nb_reshape(wave(S * WIDTH * WIDTH), 3,
-                              (int64_t[]){S, WIDTH, WIDTH});
-    nb_tensor *x =
-        nb_reshape(wave(M * 2 * WIDTH), 3, (int64_t[]){M, 2, WIDTH});
+    nb_tensor *w =
+        nb_reshape(wave(S * WIDTH * WIDTH), 3, (int64_t[]){S, WIDTH, WIDTH});
+    nb_tensor *x = nb_reshape(wave(M * 2 * WIDTH), 3, (int64_t[]){M, 2, WIDTH});
     expect(equal(pipeline(w, x), sequence(w, x)),
            "outputs leave at ticks 3 to 10");
     nb_tensor *in[] = {w, x}, *a[2], *b[2];
@@ -747,13 +753,23 @@ static void manual_collectives(void)
         int64_t local[2];
     } all[] = {
         {"psum", psum, "[i, .]", "[., .]", true, false, {2, 4}},
-        {"psum of what all have", psum, "[., .]", "[., .]", false, false,
+        {"psum of what all have",
+         psum,
+         "[., .]",
+         "[., .]",
+         false,
+         false,
          {4, 4}},
         {"pmean", pmean, "[i, .]", "[., .]", true, false, {2, 4}},
         {"pmax", pmax, "[i, .]", "[., .]", true, false, {2, 4}},
         {"all_gather", gather_tiled, "[i, .]", "[., .]", true, false, {4, 4}},
-        {"all_gather, split again", gather_tiled, "[i, .]", "[., i]", true,
-         false, {4, 4}},
+        {"all_gather, split again",
+         gather_tiled,
+         "[i, .]",
+         "[., i]",
+         true,
+         false,
+         {4, 4}},
         {"reduce_scatter", scatter_sum, "[i, .]", "[i, .]", true, true, {1, 4}},
         {"own block", scatter_own, "[., i]", "[i, .]", true, true, {2, 2}},
         {"all_to_all", exchange_back, "[i, .]", "[., i]", true, true, {4, 2}},
@@ -791,7 +807,7 @@ FN(inner_spec_b, on(grid("a", 2, "b", 2), "[., b]", x[0]))
 static nb_status nested_maps(void *ctx, int nx, nb_tensor *const *x, int *ny,
                              nb_tensor **y)
 {
-    shards inner = {inner_manual, NULL, grid("a", 2, "b", 2),
+    shards inner = {inner_manual, NULL,       grid("a", 2, "b", 2),
                     {"[., b]"},   {"[., b]"}, {"b"}};
     (void)ctx, (void)nx;
     y[0] = nb_all_reduce(call(over(&inner), x[0]), "sum", NAMES("a"));
@@ -801,7 +817,7 @@ static nb_status nested_maps(void *ctx, int nx, nb_tensor *const *x, int *ny,
 static nb_status nested_same(void *ctx, int nx, nb_tensor *const *x, int *ny,
                              nb_tensor **y)
 {
-    shards inner = {itself, NULL, grid("a", 2, "b", 2),
+    shards inner = {itself,     NULL,       grid("a", 2, "b", 2),
                     {"[., b]"}, {"[., b]"}, {"a"}};
     (void)ctx, (void)nx;
     y[0] = call(over(&inner), x[0]);
@@ -818,8 +834,8 @@ static void maps(void)
     expect(lies(y, "[., b]") && equal(y, nb_tanh(nb_matmul(x, w))),
            "without manual axes, placed");
 
-    shards rows = {row_parallel, NULL, g, {"[., a]", "[a, .]"}, {"[., .]"},
-                   {"a"}};
+    shards rows = {row_parallel,         NULL,       g,
+                   {"[., a]", "[a, .]"}, {"[., .]"}, {"a"}};
     y = nb_func_call1(over(&rows), 2, xw);
     expect(lies(y, "[., .]") && equal(y, nb_matmul(x, w)),
            "a matmul by rows, added up by hand");
@@ -833,8 +849,8 @@ static void maps(void)
            "axes that are not manual stay");
     shards minor = {itself, NULL, g, {"[(a b), .]"}, {"[(a b), .]"}, {"a"}};
     expect(lies(call(over(&minor), x), "[(a b), .]"), "below manual ones");
-    shards both = {minor_first, NULL, g, {"[(b a), .]"}, {"[(b a), .]"},
-                   {"a", "b"}};
+    shards both = {minor_first,    NULL,           g,
+                   {"[(b a), .]"}, {"[(b a), .]"}, {"a", "b"}};
     y = call(over(&both), x);
     expect(lies(y, "[(b a), .]"), "two manual axes on one dim");
     SAYS("and the mean over both", y, -6, -6, -6, -6, -2, -2, -2, -2, 2, 2, 2,

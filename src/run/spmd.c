@@ -61,14 +61,6 @@ void nb_spmd_drop(nb_spmd *s)
     nb_free(s);
 }
 
-static const nb_mesh *mesh_of(const nb_graph *g, nb_tensor *const *node)
-{
-    for (int k = 0; k < g->n; k++)
-        if (node[k]->sharding && !g->line[k].multi)
-            return ((const nb_spec *)node[k]->sharding)->mesh;
-    return nb_fail(NB_ERUNTIME, "no tensor of the program lies on a mesh");
-}
-
 static bool capture(nb_spmd *s, const nb_graph *g)
 {
     for (int k = 0; k < g->n; k++)
@@ -81,13 +73,15 @@ static bool capture(nb_spmd *s, const nb_graph *g)
     return nb_realize_now(s->ncaptured, s->captured);
 }
 
-static void describe(nb_spmd *s, const nb_graph *g, nb_tensor *const *node)
+static void describe(nb_spmd *s, const nb_graph *g, nb_tensor *const *node,
+                     const nb_layouts *lay)
 {
     for (int i = 0; i < g->ny; i++) {
         const nb_tensor *y = node[g->result[i]];
-        s->result[i] = (result){.dtype = (nb_dtype)y->dtype,
-                                .shape = nb_tensor_shape(y),
-                                .spec = y->sharding};
+        s->result[i] =
+            (result){.dtype = (nb_dtype)y->dtype,
+                     .shape = nb_tensor_shape(y),
+                     .spec = y->sharding ? lay->spec[g->result[i]] : NULL};
     }
 }
 
@@ -103,10 +97,10 @@ static bool add_numbers(nb_spmd *s, int position, const nb_local *of)
 }
 
 static bool add_device(nb_spmd *s, const nb_graph *g, nb_tensor *const *node,
-                       int position)
+                       const nb_layouts *lay, int position)
 {
     nb_local made;
-    if (!nb_spmd_local(g, node, s->mesh, position, &made)) return false;
+    if (!nb_spmd_local(g, node, lay, position, &made)) return false;
     bool ok = add_numbers(s, position, &made);
     nb_free(made.number);
     nb_graph *local = made.graph;
@@ -123,10 +117,11 @@ static bool add_device(nb_spmd *s, const nb_graph *g, nb_tensor *const *node,
     return true;
 }
 
-static bool make(nb_spmd *s, const nb_graph *g, nb_tensor **node)
+static bool make_devices(nb_spmd *s, const nb_graph *g, nb_tensor *const *node,
+                         const nb_layouts *lay)
 {
-    if (!nb_graph_nodes(g, node) || !(s->mesh = mesh_of(g, node))) return false;
-    size_t n = (size_t)s->mesh->ndevices;
+    size_t n = (size_t)lay->mesh->ndevices;
+    s->mesh = lay->mesh;
     s->family = nb_alloc_zero(n * sizeof *s->family);
     s->family_of = nb_alloc(n * sizeof *s->family_of);
     s->result = nb_alloc((size_t)(g->ny + 1) * sizeof *s->result);
@@ -134,13 +129,22 @@ static bool make(nb_spmd *s, const nb_graph *g, nb_tensor **node)
     if (!s->number || !s->family || !s->family_of || !s->result ||
         !capture(s, g))
         return false;
-    describe(s, g, node);
+    describe(s, g, node, lay);
     for (int p = 0; p < s->mesh->ndevices; p++) {
         s->family_of[p] = -1;
-        if (nb_device_is_here(s->mesh, p) && !add_device(s, g, node, p))
+        if (nb_device_is_here(s->mesh, p) && !add_device(s, g, node, lay, p))
             return false;
     }
     return true;
+}
+
+static bool make(nb_spmd *s, const nb_graph *g, nb_tensor **node)
+{
+    nb_layouts lay;
+    if (!nb_graph_nodes(g, node) || !nb_layouts_of(g, node, &lay)) return false;
+    bool ok = make_devices(s, g, node, &lay);
+    nb_layouts_free(&lay);
+    return ok;
 }
 
 nb_spmd *nb_spmd_new(nb_graph *g)

@@ -23,6 +23,7 @@ typedef struct version {
 typedef struct maker {
     const nb_graph *g;
     nb_tensor *const *node;
+    const nb_layouts *lay;
     const nb_mesh *mesh;
     int position;
     version **of;      /* by line; the first is as the line lies itself */
@@ -177,7 +178,7 @@ static bool operands(maker *m, int line, const nb_call *c, const nb_decision *d,
     const nb_line *l = &m->g->line[line];
     bool ok = true;
     for (int i = 0; ok && i < c->nin; i++) {
-        const nb_spec *s = d ? d->need[i] : nb_spec_on(c->in[i], m->mesh);
+        const nb_spec *s = d ? d->need[i] : m->lay->spec[l->in[i]];
         in[i] = !s ? NULL : d ? value(m, l->in[i], s) : m->of[l->in[i]]->x;
         ok = in[i];
         if (ok && !l->multi) from[i] = box_of(m, s, c->in[i]);
@@ -193,26 +194,30 @@ static bool compute(maker *m, int line, const nb_call *c, const nb_decision *d,
 {
     if (!operands(m, line, c, d, in, from)) return false;
     if (m->g->line[line].multi) return call_many(m, line, c, in);
-    const nb_spec *give = d ? d->give[0] : nb_spec_on(c->out, m->mesh);
-    if (!give) return false;
+    const nb_spec *give = d ? d->give[0] : m->lay->spec[line];
     nb_box to = box_of(m, give, c->out);
     return add_version(m, line, give, call_one(m, c, in, from, &to));
+}
+
+static const nb_spec *part_spec(const maker *m, int line, int64_t k)
+{
+    return m->lay->decision[line]->give[k];
 }
 
 static bool call(maker *m, int line)
 {
     const nb_line *l = &m->g->line[line];
-    nb_tensor *y = m->node[line];
-    nb_call c = nb_call_of(y);
+    const nb_spec *spec = m->lay->spec[line];
+    nb_call c = nb_call_of(m->node[line]);
     if (c.op == &nb_op_part)
-        return add_version(m, line, nb_spec_on(y, m->mesh),
+        return add_version(m, line,
+                           m->lay->decision[l->in[0]]
+                               ? part_spec(m, l->in[0], c.attr[0])
+                               : spec,
                            m->part[l->in[0]][c.attr[0]]);
     if (c.op->places)
-        return add_version(m, line, y->sharding,
-                           value(m, l->in[0], y->sharding));
-    const nb_decision *d = NULL; /* of what lies on no device there is none */
-    if (y->sharding && !(d = l->multi ? y->sharding : nb_decide(&c, 1, &y)))
-        return false;
+        return add_version(m, line, spec, value(m, l->in[0], spec));
+    const nb_decision *d = m->lay->decision[line];
     size_t n = (size_t)c.nin + 1;
     nb_tensor **in = nb_alloc(n * sizeof *in);
     nb_box *from = nb_alloc(n * sizeof *from);
@@ -225,15 +230,14 @@ static bool call(maker *m, int line)
 /* A number in an expression: every device has it. */
 static bool constant(maker *m, int line)
 {
-    const nb_spec *s = nb_spec_on(m->node[line], m->mesh);
-    return s && add_version(m, line, s, nb_line_number(&m->g->line[line]));
+    return add_version(m, line, m->lay->spec[line],
+                       nb_line_number(&m->g->line[line]));
 }
 
 static bool input(maker *m, int line)
 {
-    const nb_spec *s = nb_spec_on(m->node[line], m->mesh);
+    const nb_spec *s = m->lay->spec[line];
     const nb_tensor *global = m->node[line];
-    if (!s) return false;
     nb_box b = box_of(m, s, global);
     nb_shape shape = {.rank = s->rank};
     for (int d = 0; d < s->rank && d < NB_MAX_RANK; d++)
@@ -266,7 +270,8 @@ static nb_graph *finish(maker *m)
     bool ok = true;
     for (int i = 0; ok && i < g->ny; i++) {
         int k = g->result[i];
-        ok = nb_list_add(&m->out, to_stored(m->of[k]->x, m->node[k]));
+        nb_tensor *y = value(m, k, m->lay->spec[k]);
+        ok = y && nb_list_add(&m->out, to_stored(y, m->node[k]));
     }
     for (int i = 0; ok && i < m->nnumbers; i++)
         ok = nb_list_add(&m->in, m->at_number.at[i]);
@@ -292,9 +297,10 @@ static void maker_free(maker *m)
 }
 
 bool nb_spmd_local(const nb_graph *g, nb_tensor *const *node,
-                   const nb_mesh *mesh, int position, nb_local *to)
+                   const nb_layouts *lay, int position, nb_local *to)
 {
-    maker m = {.g = g, .node = node, .mesh = mesh, .position = position};
+    maker m = {.g = g, .node = node, .lay = lay, .mesh = lay->mesh};
+    m.position = position;
     size_t n = (size_t)(g->n + 1);
     *to = (nb_local){0};
     m.of = nb_alloc_zero(n * sizeof *m.of);

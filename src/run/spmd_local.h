@@ -3,7 +3,7 @@
 #define NB_RUN_SPMD_LOCAL_H
 
 #include "core/graph.h"
-#include "shard/resolve.h"
+#include "shard/layouts.h"
 
 /* What a device does: inputs are those of the graph, then what it captures, each
  * with its stored dims visible, then numbers, which are its own; results
@@ -17,6 +17,6 @@ typedef struct nb_local {
 /* That of the device at `position`, both yours.  node is the graph recorded on
  * stand-ins that lie on the mesh. */
 bool nb_spmd_local(const nb_graph *g, nb_tensor *const *node,
-                   const nb_mesh *mesh, int position, nb_local *to);
+                   const nb_layouts *lay, int position, nb_local *to);
 
 #endif

@@ -64,17 +64,18 @@ static const nb_spec *with_lanes(const nb_tensor *x, const nb_spec *visible)
     return nb_spec_intern(&s);
 }
 
-static const nb_spec *target(const nb_call *c)
+/* All of what x will lie as: a spec may be about its lanes too. */
+static const nb_spec *target(const nb_tensor *x, const nb_spec *s)
 {
-    const nb_spec *s = (const nb_spec *)(intptr_t)c->attr[0];
-    return s->rank == c->in[0]->rank ? with_lanes(c->in[0], s) : s;
+    return s->rank == x->rank ? with_lanes(x, s) : s;
 }
 
 static bool place_results(const nb_call *c, int n, nb_tensor *const *y)
 {
     nb_call call = *c;
     if (c->op->places) {
-        y[0]->sharding = target(c);
+        y[0]->sharding =
+            target(c->in[0], (const nb_spec *)(intptr_t)c->attr[0]);
         return y[0]->sharding;
     }
     call.out = n ? y[0] : NULL;
@@ -159,7 +160,7 @@ nb_tensor *nb_lay(nb_tensor *x, const nb_spec *spec)
         return nb_fail(NB_EVALUE,
                        "reshard: the sharding has %d dims, the tensor %d",
                        spec->rank, x->rank);
-    if (x->sharding && x->sharding == with_lanes(x, spec)) return x;
+    if (x->sharding && x->sharding == target(x, spec)) return x;
     return nb_apply(&nb_op_reshard, 1, &x, 1,
                     &(nb_value)NB_V_INT((intptr_t)spec), NB_CALLER);
 }

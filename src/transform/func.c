@@ -161,5 +161,5 @@ nb_tensor *nb_func_call1(nb_func *f, int nx, nb_tensor *const *x)
 
 nb_tensor *nb_or_zeros(nb_tensor *g, nb_tensor *x)
 {
-    return nb_laid_like(g ? g : nb_fill_like(x, 0), x);
+    return g ? g : nb_laid_like(nb_fill_like(x, 0), x);
 }

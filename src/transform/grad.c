@@ -81,7 +81,8 @@ static bool gradients(const nb_made *m, int nx, nb_tensor *const *x,
     for (int k = 0; ok && with_value && k < t.ny; k++)
         y[at++] = t.y[k];
     for (int k = 0; ok && k < m->n; k++)
-        ok = (y[at++] = nb_or_zeros(g[k], x[m->argument[k]]));
+        ok = (y[at++] = nb_laid_like(nb_or_zeros(g[k], x[m->argument[k]]),
+                                     x[m->argument[k]]));
     *ny = at;
     nb_free(g);
     taped_free(&t);
