@@ -15,11 +15,13 @@
 #include "support/laid.h"
 #include "support/vary.h"
 
+#include "shard/resolve.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { CASES = 40, CAP = 9 };
+enum { CASES = 300, CAP = 9 };
 static const char *const meshes[] = {"2", "4", "2x2", "2x4", "3x2", "2x2x2"};
 enum { MESHES = sizeof meshes / sizeof meshes[0] };
 
@@ -36,6 +38,8 @@ typedef enum verdict { HOLDS, FAILS, INVALID } verdict;
 
 static char why[500];
 static int held, failed, tried;
+static void (*spoil)(const nb_call *c, nb_decision *d); /* of the call */
+static bool running; /* decisions are carried out, not asked for */
 
 static verdict fails(const char *what, const char *text)
 {
@@ -132,8 +136,10 @@ static verdict compare(const sample *s, const nb_mesh *m, nb_tensor *const *in)
                          "unique_all",
                          s->op->name);
     if (!priced) return fails("pricing", nb_error_message());
-    if (nb_realize_all(n, y) != NB_OK)
-        return fails("running", nb_error_message());
+    running = true;
+    bool ran = nb_realize_all(n, y) == NB_OK;
+    running = false;
+    if (!ran) return fails("running", nb_error_message());
     const char *bad = shaped ? NULL : traffic_check(&t, m);
     if (bad) return fails("traffic", bad);
     for (int k = 0; k < n; k++) {
@@ -156,7 +162,9 @@ static verdict case_run(const shard_case *c)
     const nb_mesh *m = mesh_sized(c->mesh);
     nb_scope_open();
     verdict v = operands(c, m, &s, in);
+    nb_decide_spoil = spoil;
     if (v == HOLDS) v = compare(&s, m, in);
+    nb_decide_spoil = NULL;
     nb_scope_close(0, NULL);
     nb_error_clear();
     return v;
@@ -233,6 +241,118 @@ static void try_op(nb_op *op, unsigned first, int n)
     }
 }
 
+/* Rules broken on purpose: each must be noticed. */
+
+static void respec(const nb_spec **s, const nb_spec *draft)
+{
+    *s = nb_spec_intern(draft);
+}
+
+static void forget_what_is_pending(const nb_call *c, nb_decision *d)
+{
+    (void)c;
+    for (int k = 0; k < d->nout; k++) {
+        nb_spec s = *d->give[k];
+        s.partial.n = 0;
+        respec(&d->give[k], &s);
+    }
+}
+
+static void take_another_kind(const nb_call *c, nb_decision *d)
+{
+    (void)c;
+    for (int k = 0; k < d->nout; k++) {
+        nb_spec s = *d->give[k];
+        s.kind = s.kind == NB_SUM ? NB_MAX : NB_SUM;
+        respec(&d->give[k], &s);
+    }
+}
+
+static void swap_two_axes(const nb_call *c, nb_decision *d)
+{
+    (void)c;
+    for (int k = 0; k < d->nout; k++) {
+        nb_spec s = *d->give[k];
+        for (int i = 0; i < s.rank; i++) {
+            nb_cut *l = &s.dim[i].axes;
+            if (l->n < 2) continue;
+            nb_axis first = l->at[0];
+            l->at[0] = l->at[1];
+            l->at[1] = first;
+        }
+        respec(&d->give[k], &s);
+    }
+}
+
+/* Sums go through ops that are not linear. */
+static void carry_all(const nb_call *c, nb_decision *d)
+{
+    const nb_spec *was = c->nin == 1 ? c->in[0]->sharding : NULL;
+    if (!was || !was->partial.n || c->op->places) return;
+    nb_spec need = *d->need[0], give = *d->give[0];
+    need.partial = give.partial = was->partial;
+    need.kind = give.kind = was->kind;
+    const nb_spec *a = nb_spec_intern(&need), *b = nb_spec_intern(&give);
+    nb_error_clear(); /* an axis that is used already */
+    if (!a || !b) return;
+    d->need[0] = a;
+    d->give[0] = b;
+}
+
+/* One operand is not moved to where the call needs it. */
+static void leave_it_there(const nb_call *c, nb_decision *d)
+{
+    if (c->in[0]->sharding) d->need[0] = c->in[0]->sharding;
+}
+
+/* More is moved than was said. */
+static void gather_all(const nb_call *c, nb_decision *d)
+{
+    if (!running || c->op->places) return;
+    for (int i = 0; i < d->nin; i++)
+        d->need[i] = nb_spec_whole(d->mesh, d->need[i]->rank, false);
+    for (int k = 0; k < d->nout; k++)
+        d->give[k] = nb_spec_whole(d->mesh, d->give[k]->rank, false);
+}
+
+static const struct {
+    const char *says, *op;
+    void (*spoil)(const nb_call *c, nb_decision *d);
+} broken[] = {
+    {"what is pending is forgotten", "reduce_sum", forget_what_is_pending},
+    {"what is pending is forgotten", "matmul", forget_what_is_pending},
+    {"a sum is a maximum", "reduce_sum", take_another_kind},
+    {"a maximum is a sum", "reduce_max", take_another_kind},
+    {"two axes of a dim change places", "add", swap_two_axes},
+    {"two axes of a dim change places", "matmul", swap_two_axes},
+    {"a sum comes after exp", "exp", carry_all},
+    {"a maximum comes after sin", "sin", carry_all},
+    {"an operand is not moved", "mul", leave_it_there},
+    {"more is moved than was said", "add", gather_all},
+};
+
+static void notices(int i, unsigned first)
+{
+    nb_op *op = nb_op_find(broken[i].op);
+    int noticed = 0, cases = 0;
+    for (; cases < 200 && !noticed; cases++) {
+        shard_case c;
+        nb_scope_open();
+        bool drawn = case_draw(&c, op, first + (unsigned)cases);
+        nb_scope_close(0, NULL);
+        nb_caches_clear();
+        spoil = broken[i].spoil;
+        noticed = drawn && case_run(&c) == FAILS;
+        spoil = NULL;
+    }
+    nb_caches_clear();
+    tried++;
+    held += noticed;
+    failed += !noticed;
+    if (!noticed)
+        printf("FAIL nobody notices that %s in %s\n", broken[i].says, op->name);
+}
+
 static int number(const char *name, int otherwise)
 {
     const char *v = getenv(name);
@@ -250,6 +370,9 @@ int main(int argc, char **argv)
         for (int i = 0; nb_op_at(i); i++)
             if (argc < 2 || !strcmp(argv[1], nb_op_at(i)->name))
                 try_op(nb_op_at(i), first, n);
+    for (int i = 0; argc < 2 && i < (int)(sizeof broken / sizeof broken[0]);
+         i++)
+        notices(i, first);
     printf("%d cases, %d hold, %d fail\n", tried, held, failed);
     return failed != 0;
 }

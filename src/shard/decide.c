@@ -264,19 +264,22 @@ static void keep(const key *k, const nb_decision *d)
     pthread_rwlock_unlock(&lock);
 }
 
+void (*nb_decide_spoil)(const nb_call *c, nb_decision *d);
+
 const nb_decision *nb_decide(const nb_call *c, int nout, nb_tensor *const *out)
 {
     key k;
     nb_factors f;
     nb_work w = {.call = c};
     if (!meet(c, &w.mesh) || !w.mesh) return NULL;
-    bool kept = key_of(&k, c, nout, out);
-    const nb_decision *d = kept ? find(&k) : NULL;
-    if (d) return d;
+    bool kept = !nb_decide_spoil && key_of(&k, c, nout, out);
+    const nb_decision *found = kept ? find(&k) : NULL;
+    if (found) return found;
     if (!nb_factors_of(&f, c, nout, out)) return NULL;
     w.f = &f;
-    d = decide(&w, c, nout, out);
+    nb_decision *d = decide(&w, c, nout, out);
     nb_factors_free(&f);
     if (d && kept) keep(&k, d);
+    if (d && nb_decide_spoil) nb_decide_spoil(c, d);
     return d;
 }

@@ -26,6 +26,10 @@ typedef struct nb_decision {
  * NULL with an error; also, without one, if no operand lies on a mesh. */
 const nb_decision *nb_decide(const nb_call *c, int nout, nb_tensor *const *out);
 
+/* For tests: changes decisions, none of which are remembered then; NULL:
+ * nothing does. */
+extern void (*nb_decide_spoil)(const nb_call *c, nb_decision *d);
+
 /* The layout of x: its own, or that of a value that every device has. */
 const nb_spec *nb_spec_on(const nb_tensor *x, const nb_mesh *m);
 

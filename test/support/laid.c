@@ -321,7 +321,7 @@ static const char *block_check(const blocks *b, int p)
         for (int i = 1; i < n; i++)
             v = combined(b->spec->kind, v, b->at[member[i]][k]);
         double value = b->value[place(b, &box, k)];
-        if (n > 1 && !b->slack && fabs(value) > 1e15) continue; /* it wraps */
+        if (n > 1 && !b->slack && fabs(v) > 1e15) continue; /* it wraps */
         if (!close_to(b, v, value))
             return WRONG("device %d has %.9g, not %.9g, at %lld of its block",
                          p, v, value, (long long)k);
