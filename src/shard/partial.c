@@ -105,6 +105,16 @@ static bool add(nb_cut *l, nb_axis a)
     return true;
 }
 
+/* Another operand carries a part of it, or it a part of that: one of them must
+ * be reduced. */
+static bool clashes(const nb_cut *l, nb_axis a)
+{
+    for (int i = 0; i < l->n; i++)
+        if (nb_axis_overlap(l->at[i], a) && !nb_axis_equal(l->at[i], a))
+            return true;
+    return false;
+}
+
 /* Where devices have parts of a sum, what is added to it is added once: an
  * operand without the factor is there on one of them. */
 static bool counted_once(const nb_work *w, int t, int k)
@@ -127,7 +137,7 @@ bool nb_work_partials(const nb_work *w, nb_cut *operand, nb_cut *result,
         operand[t].n = 0;
         for (int i = 0; ok && i < p->n; i++)
             if (w->from[t]->kind == *kind && !is_used(w, p->at[i]) &&
-                carries(w, t, p->at[i], *kind))
+                carries(w, t, p->at[i], *kind) && !clashes(result, p->at[i]))
                 ok = add(&operand[t], p->at[i]) && add(result, p->at[i]);
         for (int k = 0; ok && k < f->n; k++)
             for (int i = 0; ok && counted_once(w, t, k) && i < w->axes[k].n;
