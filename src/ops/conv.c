@@ -206,6 +206,15 @@ static nb_tensor *conv_transpose(const nb_call *c, int i, nb_tensor *ct)
     return nb_moveaxis(y, 1, &first, &place);
 }
 
+/* A block has groups of its own: those of its channels. */
+static nb_tensor *conv_local(const nb_call *c, const nb_blocks *b)
+{
+    nb_geometry g = geometry_of(c);
+    int64_t in = nb_size(b->in[1], -2);
+    if (in) g.groups = nb_size(b->in[0], -1) / in;
+    return nb_conv_apply(b->in[0], b->in[1], &g);
+}
+
 nb_op nb_op_conv = {
     .name = "conv",
     .doc = "Convolution over the middle axes of x (images, places..., "
@@ -226,4 +235,5 @@ nb_op nb_op_conv = {
     .in = NB_IN_NUMBER,
     .kernel = conv_kernel,
     .transpose = conv_transpose,
+    .local = conv_local,
 };
