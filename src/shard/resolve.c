@@ -121,6 +121,8 @@ static void settle_factor(nb_work *w, int k)
         if (l->n) weigh(&c, l, priority_of(w, t, k));
     }
     w->axes[k] = c.any ? c.agree ? c.longest : c.common : (nb_cut){0};
+    /* Where it is a dim of its own, that is not split. */
+    if (w->f->kind[k] != NB_PERMUTE && w->f->size[k] <= 1) w->axes[k].n = 0;
     w->priority[k] = c.priority;
 }
 
