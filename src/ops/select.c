@@ -93,6 +93,39 @@ static nb_tensor *select_transpose(const nb_call *c, int i, nb_tensor *ct)
     return nb_select(ct, axis, (int)size, place);
 }
 
+/* The places from the first to the last that are named. */
+static bool select_reach(const nb_call *c, int i, int d, const int64_t *to,
+                         int64_t *from)
+{
+    int n;
+    const int64_t *place = nb_arg_list(c, 1, &n);
+    (void)i, (void)d;
+    from[0] = from[1] = 0;
+    for (int64_t k = to[0]; k < to[1]; k++) {
+        if (place[k] < 0) continue;
+        bool any = from[1] > 0;
+        if (!any || place[k] < from[0]) from[0] = place[k];
+        if (!any || place[k] >= from[1]) from[1] = place[k] + 1;
+    }
+    return true;
+}
+
+static nb_tensor *select_local(const nb_call *c, const nb_blocks *b)
+{
+    int m, axis = (int)nb_arg_int(c, 0);
+    int64_t place[NB_MAX_SELECT];
+    int64_t first = b->from->start[c->in[0]->nlanes + axis];
+    int64_t start = b->to->start[c->out->nlanes + axis];
+    int n = (int)b->to->size[c->out->nlanes + axis];
+    const int64_t *from = nb_arg_list(c, 1, &m);
+    bool same = nb_size(b->in[0], axis) == n;
+    for (int k = 0; k < n; k++) {
+        place[k] = from[start + k] < 0 ? -1 : from[start + k] - first;
+        same = same && place[k] == k;
+    }
+    return same ? b->in[0] : nb_select(b->in[0], axis, n, place);
+}
+
 nb_op nb_op_select = {
     .name = "select",
     .doc = "Along the axis, the places of x that `from` names, none of them "
@@ -106,6 +139,8 @@ nb_op nb_op_select = {
     .kind = NB_LINEAR,
     .kernel = select_kernel,
     .transpose = select_transpose,
+    .local = select_local,
+    .reach = select_reach,
 };
 
 /* A row of zeros behind the last is what a negative place means. */

@@ -7,6 +7,7 @@
 #include "nabla/compile.h"
 
 #include "run/lazy.h"
+#include "run/sharded.h"
 #include "transform/region.h"
 
 #include <pthread.h>
@@ -331,4 +332,5 @@ void nb_caches_clear(void)
     pthread_mutex_unlock(&all.lock);
     drop_entries(old);
     nb_lazy_clear();
+    nb_sharded_clear();
 }
