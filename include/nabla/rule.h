@@ -25,7 +25,7 @@
 #ifndef NABLA_RULE_H
 #define NABLA_RULE_H
 
-#include "nabla/tensor.h"
+#include "nabla/shard.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -110,6 +110,21 @@ NB_API int nb_rule_factors(const nb_rule *r);
 NB_API int nb_rule_factor_find(const nb_rule *r, const char *name); /* or -1 */
 NB_API bool nb_rule_factor(const nb_rule *r, int factor,
                            nb_rule_factor_info *info);
+
+/* How operands that lie so are wanted (`need`, may be NULL) and how the results
+ * lie then, what is reduced over a split factor pending.  NULL among `in`: as
+ * the rule wants it. */
+NB_API nb_status nb_rule_resolve(const nb_rule *r, const nb_mesh *m,
+                                 const nb_spec *const *in, const nb_spec **need,
+                                 const nb_spec **give);
+
+/* Both ways, without moving anything: specs of operands and results, NULL for
+ * one that says nothing, of which open dims get the axes of dims that run along
+ * with them.  Dims of a priority beyond `priority` say nothing yet; -1: all
+ * do. */
+NB_API nb_status nb_rule_propagate(const nb_rule *r, const nb_mesh *m,
+                                   int priority, const nb_spec **spec,
+                                   bool *changed);
 
 #ifdef __cplusplus
 }

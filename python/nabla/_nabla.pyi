@@ -340,6 +340,20 @@ def rule_instantiate(
     inputs: list[tuple[int, ...]],
     results: list[tuple[int, ...]] | None,
 ) -> RuleParts: ...
+RuleGiven: TypeAlias = tuple[
+    str, list[tuple[int, ...]], list[tuple[int, ...]] | None
+]
+
+def rule_resolve(
+    rule: RuleGiven, mesh: DeviceMesh, specs: list[ShardingSpec | None], /
+) -> list[ShardingSpec]: ...
+def rule_propagate(
+    rule: RuleGiven,
+    mesh: DeviceMesh,
+    specs: list[ShardingSpec | None],
+    priority: int,
+    /,
+) -> list[ShardingSpec] | None: ...
 def rule_reshape(from_: Sequence[int], to: Sequence[int]) -> str: ...
 def set_cache_dir(path: str | None, /) -> None: ...
 def threads(n: int | None, /) -> int: ...

@@ -16,7 +16,9 @@ from . import _nabla
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import TypeAlias
+    from typing import Any, TypeAlias
+
+    from ._sharding import DeviceMesh, ShardingSpec
 
     _Mapping: TypeAlias = Mapping[int, Sequence[str]]
     _Shapes: TypeAlias = Sequence[Sequence[int]]
@@ -92,8 +94,8 @@ class OpShardingRuleTemplate:
         """The rule on these shapes; those of results follow where they are not
         given."""
         out = None if output_shapes is None else _shapes(output_shapes)
-        parts = _nabla.rule_instantiate(self._text, _shapes(input_shapes), out)
-        return OpShardingRule(parts)
+        given = self._text, _shapes(input_shapes), out
+        return OpShardingRule(_nabla.rule_instantiate(*given), given)
 
     def to_einsum_notation(self) -> str:
         """The text, which parses to the same template."""
@@ -116,6 +118,7 @@ class OpShardingRule:
     dots are ".0_0", ".0_1" and so on, of a ? "?0"."""
 
     __slots__ = (
+        "_given",
         "_text",
         "factor_kinds",
         "factor_sizes",
@@ -124,7 +127,10 @@ class OpShardingRule:
         "reductions",
     )
 
-    def __init__(self, parts: _nabla.RuleParts) -> None:
+    def __init__(
+        self, parts: _nabla.RuleParts, given: _nabla.RuleGiven
+    ) -> None:
+        self._given = given
         self._text, self.input_mappings, self.output_mappings = parts[:3]
         self.factor_sizes = {n: s for n, s, _, _ in parts[3] if s >= 0}
         self.factor_kinds = {n: kind for n, _, kind, _ in parts[3]}
@@ -159,3 +165,87 @@ class OpShardingRule:
 
     def __repr__(self) -> str:
         return f"OpShardingRule({self._text!r}, {self.factor_sizes})"
+
+
+def _mesh_of(specs: Sequence[ShardingSpec | None]) -> DeviceMesh:
+    for spec in specs:
+        if spec is not None:
+            return spec.mesh
+    raise ValueError("propagate_sharding: none of the tensors has a spec")
+
+
+def _counted(
+    rule: OpShardingRule,
+    input_specs: Sequence[ShardingSpec | None],
+    output_specs: Sequence[ShardingSpec | None] | None = None,
+) -> list[ShardingSpec | None]:
+    """All specs, if there are as many as the rule has tensors."""
+    sides = [("input", input_specs, rule.input_mappings)]
+    if output_specs is not None:
+        sides.append(("output", output_specs, rule.output_mappings))
+    for side, specs, mappings in sides:
+        if len(specs) != len(mappings):
+            raise ValueError(
+                f"rule: {len(specs)} {side} specs for {len(mappings)} tensors"
+            )
+    return [*input_specs, *(output_specs or ())]
+
+
+def infer_from_rule(
+    rule: OpShardingRule,
+    input_specs: Sequence[ShardingSpec | None],
+    mesh: DeviceMesh,
+) -> tuple[Any, set[str]]:
+    """How the result lies if operands lie so, and the axes over which it is
+    still to be reduced.  Of a rule with several results: a list of specs.
+
+    >>> from nabla.core.sharding.propagation import infer_from_rule
+    >>> mesh = nb.DeviceMesh("m", (2, 2), ("x", "y"))
+    >>> template = OpShardingRuleTemplate.parse("m k, k n -> m n")
+    >>> rule = template.instantiate([(4, 8), (8, 16)])
+    >>> a = nb.ShardingSpec(mesh, ["x", "y"])
+    >>> infer_from_rule(rule, [a, None], mesh)
+    (sharding<@m, [{'x'}, {}], partial={'y'}>, {'y'})
+    """
+    specs = _counted(rule, input_specs)
+    found = _nabla.rule_resolve(rule._given, mesh, specs)
+    pending = {*found[0].partial_sum_axes} if found else set()
+    return (found[0] if len(found) == 1 else found), pending
+
+
+def propagate_sharding(
+    rule: OpShardingRule,
+    input_specs: Sequence[ShardingSpec | None],
+    output_specs: Sequence[ShardingSpec | None],
+    *,
+    max_priority: int | None = None,
+) -> bool:
+    """Gives open dims the axes of dims that run along with them, in the specs
+    themselves, both ways; whether anything changed.  None says nothing, and
+    becomes a spec if it is in a list.  Dims of a priority beyond max_priority
+    wait.
+
+    >>> from nabla.core.sharding.propagation import propagate_sharding
+    >>> mesh = nb.DeviceMesh("m", (2, 2), ("x", "y"))
+    >>> rule = OpShardingRuleTemplate.parse("a b -> b a").instantiate([(4, 8)])
+    >>> x = nb.ShardingSpec(mesh, ["x", nb.P.OPEN])
+    >>> y = nb.ShardingSpec(mesh, ["y", nb.P.OPEN])
+    >>> propagate_sharding(rule, [x], [y]), x, y
+    (True, sharding<@m, [{'x'}, {'y', ?}]>, sharding<@m, [{'y'}, {'x', ?}]>)
+    """
+    specs = _counted(rule, input_specs, output_specs)
+    upto = -1 if max_priority is None else max_priority
+    found = _nabla.rule_propagate(rule._given, _mesh_of(specs), specs, upto)
+    if found is None:
+        return False
+    first = len(input_specs)
+    for side, now in (
+        (input_specs, found[:first]),
+        (output_specs, found[first:]),
+    ):
+        for t, (old, new) in enumerate(zip(side, now, strict=True)):
+            if old is not None:
+                old.dim_specs = new.dim_specs
+            elif isinstance(side, list):
+                side[t] = new
+    return True

@@ -49,7 +49,7 @@ unique_counts unique_inverse unsqueeze_physical unstack zeros_like
 """
 
 # Types of rules, and where they are.
-RULES = "OpShardingRuleTemplate OpShardingRule"
+RULES = "OpShardingRuleTemplate infer_from_rule propagate_sharding OpShardingRule"
 RULES_IN = "core.sharding.spmd core.sharding.propagation"
 
 # The families of ops, by the submodule of nabla.ops.

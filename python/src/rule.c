@@ -197,27 +197,122 @@ static PyObject *parts_of(const nb_rule *r)
     return all;
 }
 
+static nb_rule *read_rule(const char *text, PyObject *in, PyObject *out)
+{
+    shapes x = {0}, y = {0};
+    nb_rule *r = NULL;
+    if (read_shapes(in, &x) && read_shapes(out, &y)) {
+        const nb_rule_template *t = nb_rule_parse(text);
+        r = t ? nb_rule_new(t, x.n, x.of, y.n, out == Py_None ? NULL : y.of)
+              : NULL;
+        if (!r) nb_py_raise();
+    }
+    free_shapes(&x);
+    free_shapes(&y);
+    return r;
+}
+
 /* rule_instantiate(text, input shapes, result shapes or None) -> text, input
  * mappings, result mappings, factors, note */
 static PyObject *rule_instantiate(PyObject *self, PyObject *args)
 {
     const char *text;
-    PyObject *in, *out, *all = NULL;
-    shapes x = {0}, y = {0};
+    PyObject *in, *out;
     (void)self;
     if (!PyArg_ParseTuple(args, "sOO:rule_instantiate", &text, &in, &out))
         return NULL;
-    if (read_shapes(in, &x) && read_shapes(out, &y)) {
-        const nb_rule_template *t = nb_rule_parse(text);
-        nb_rule *r =
-            t ? nb_rule_new(t, x.n, x.of, y.n, out == Py_None ? NULL : y.of)
-              : NULL;
-        all = r ? parts_of(r) : nb_py_raise();
-        nb_rule_free(r);
-    }
-    free_shapes(&x);
-    free_shapes(&y);
+    nb_rule *r = read_rule(text, in, out);
+    PyObject *all = r ? parts_of(r) : NULL;
+    nb_rule_free(r);
     return all;
+}
+
+/* Specs of operands and results of a rule. */
+typedef struct layouts {
+    nb_rule *rule;
+    const nb_mesh *mesh;
+    const nb_spec **spec; /* inputs, then results */
+} layouts;
+
+static void free_layouts(layouts *l)
+{
+    nb_rule_free(l->rule);
+    PyMem_Free(l->spec);
+}
+
+/* (text, input shapes, result shapes or None), mesh and a list of specs or None. */
+static bool read_layouts(layouts *l, PyObject *rule, PyObject *mesh,
+                         PyObject *specs)
+{
+    const char *text;
+    PyObject *in, *out;
+    if (!PyArg_ParseTuple(rule, "sO!O", &text, &PyList_Type, &in, &out) ||
+        !(l->mesh = nb_py_mesh_from(mesh)) ||
+        !(l->rule = read_rule(text, in, out)))
+        return false;
+    int n = nb_rule_inputs(l->rule) + nb_rule_results(l->rule);
+    Py_ssize_t given = PyList_Size(specs);
+    l->spec = PyMem_Calloc((size_t)n + 1, sizeof *l->spec);
+    if (!l->spec) return PyErr_NoMemory();
+    for (Py_ssize_t t = 0; t < given && t < n; t++) {
+        PyObject *o = PyList_GetItem(specs, t);
+        if (o == Py_None) continue;
+        l->spec[t] = nb_py_spec_from(o, NULL, nb_rule_rank(l->rule, (int)t));
+        if (!l->spec[t]) return false;
+    }
+    return true;
+}
+
+static PyObject *specs_to(int n, const nb_spec *const *s)
+{
+    PyObject *list = PyList_New(n);
+    for (int t = 0; list && t < n; t++) {
+        PyObject *o = nb_py_spec_to(s[t]);
+        if (!o || PyList_SetItem(list, t, o) < 0) Py_CLEAR(list);
+    }
+    return list;
+}
+
+/* rule_resolve(rule, mesh, specs) -> specs of results */
+static PyObject *rule_resolve(PyObject *self, PyObject *args)
+{
+    PyObject *rule, *mesh, *specs, *y = NULL;
+    layouts l = {0};
+    (void)self;
+    if (!PyArg_ParseTuple(args, "O!OO!:infer_from_rule", &PyTuple_Type, &rule,
+                          &mesh, &PyList_Type, &specs))
+        return NULL;
+    if (read_layouts(&l, rule, mesh, specs)) {
+        const nb_spec **give = l.spec + nb_rule_inputs(l.rule);
+        y = nb_rule_resolve(l.rule, l.mesh, l.spec, NULL, give) == NB_OK
+                ? specs_to(nb_rule_results(l.rule), give)
+                : nb_py_raise();
+    }
+    free_layouts(&l);
+    return y;
+}
+
+/* rule_propagate(rule, mesh, specs, priority) -> specs of all, or None */
+static PyObject *rule_propagate(PyObject *self, PyObject *args)
+{
+    PyObject *rule, *mesh, *specs, *y = NULL;
+    layouts l = {0};
+    int priority;
+    bool changed;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "O!OO!i:propagate_sharding", &PyTuple_Type,
+                          &rule, &mesh, &PyList_Type, &specs, &priority))
+        return NULL;
+    if (read_layouts(&l, rule, mesh, specs)) {
+        int n = nb_rule_inputs(l.rule) + nb_rule_results(l.rule);
+        nb_status s =
+            nb_rule_propagate(l.rule, l.mesh, priority, l.spec, &changed);
+        y = s != NB_OK ? nb_py_raise()
+            : changed  ? specs_to(n, l.spec)
+                       : Py_NewRef(Py_None);
+    }
+    free_layouts(&l);
+    return y;
 }
 
 /* rule_reshape(from, to) -> text */
@@ -240,6 +335,8 @@ static PyMethodDef functions[] = {
     {"rule_map", rule_map, METH_VARARGS, NULL},
     {"rule_instantiate", rule_instantiate, METH_VARARGS, NULL},
     {"rule_reshape", rule_reshape, METH_VARARGS, NULL},
+    {"rule_resolve", rule_resolve, METH_VARARGS, NULL},
+    {"rule_propagate", rule_propagate, METH_VARARGS, NULL},
     {0}};
 
 int nb_py_rule_add(PyObject *module)

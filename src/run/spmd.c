@@ -227,8 +227,7 @@ static bool run_blocks(run *r, int position, nb_tensor **x, nb_tensor **y)
     family *f = &s->family[s->family_of[position]];
     if (!run_family(f, x, nx, y, s->ny + 1)) return false;
     for (int i = 0; i < s->ny; i++) {
-        nb_tensor *packed =
-            nb_tensor_is_packed(y[i]) ? y[i] : nb_tensor_packed(y[i]);
+        nb_tensor *packed = nb_tensor_packed(y[i]);
         if (!packed) return false;
         r->y[position * s->ny + i] = nb_keep(packed);
     }

@@ -4,6 +4,7 @@
 
 #include "core/lanes.h"
 #include "shard/factors.h"
+#include "shard/plan.h"
 #include "shard/resolve.h"
 
 #include <string.h>
@@ -160,7 +161,9 @@ nb_tensor *nb_lay(nb_tensor *x, const nb_spec *spec)
         return nb_fail(NB_EVALUE,
                        "reshard: the sharding has %d dims, the tensor %d",
                        spec->rank, x->rank);
-    if (x->sharding && x->sharding == target(x, spec)) return x;
+    const nb_spec *was = x->sharding;
+    if (was && !nb_mesh_meets(was->mesh, spec->mesh)) return NULL;
+    if (was && was == target(x, spec)) return x;
     return nb_apply(&nb_op_reshard, 1, &x, 1,
                     &(nb_value)NB_V_INT((intptr_t)spec), NB_CALLER);
 }

@@ -45,12 +45,8 @@ static nb_reshard_plan *write_plan(const nb_reshard_task *t, const nb_route *r)
     return p;
 }
 
-static bool check(const nb_spec *from, const nb_spec *into)
+bool nb_mesh_meets(const nb_mesh *a, const nb_mesh *b)
 {
-    const nb_mesh *a = from->mesh, *b = into->mesh;
-    if (from->rank != into->rank)
-        return nb_fail(NB_EVALUE, "reshard: from %d dims to %d", from->rank,
-                       into->rank);
     bool same = a == b || a->ndevices == b->ndevices;
     for (int i = 0; a != b && same && i < a->ndevices; i++)
         same = nb_mesh_position(b, a->device[i]) >= 0;
@@ -59,6 +55,14 @@ static bool check(const nb_spec *from, const nb_spec *into)
                        "reshard: meshes @%s and @%s have different devices",
                        a->name, b->name);
     return true;
+}
+
+static bool check(const nb_spec *from, const nb_spec *into)
+{
+    if (from->rank != into->rank)
+        return nb_fail(NB_EVALUE, "reshard: from %d dims to %d", from->rank,
+                       into->rank);
+    return nb_mesh_meets(from->mesh, into->mesh);
 }
 
 static const nb_reshard_plan *make(const nb_reshard_task *t)

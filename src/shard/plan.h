@@ -38,6 +38,9 @@ typedef struct nb_hop {
     const nb_reach *reach; /* or NULL */
 } nb_hop;
 
+/* Whether both arrange the same devices; if not, an error. */
+bool nb_mesh_meets(const nb_mesh *a, const nb_mesh *b);
+
 /* What a device has after it. */
 void nb_hop_box(const nb_hop *h, const int64_t *size, int position,
                 nb_box *box);
