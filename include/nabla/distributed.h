@@ -1,10 +1,10 @@
 /* nabla/distributed.h - programs of more than one process.
  *
  * Under mpirun every process runs the same program, and the devices of a mesh
- * are dealt out to them: the first n of N to rank 0, the next to rank 1.  Where
- * there is one process it has all devices.  A device that fails, ends early or
- * stays away makes the others fail, with an error that names it and what they
- * were waiting in. */
+ * are dealt out to them by number: the first n of N to rank 0, the next to rank
+ * 1.  Where there is one process it has all devices.  A device that fails, ends
+ * early or stays away makes the others fail, with an error that names it and
+ * what they were waiting in. */
 #ifndef NABLA_DISTRIBUTED_H
 #define NABLA_DISTRIBUTED_H
 

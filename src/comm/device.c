@@ -14,6 +14,7 @@
 #include "comm/local.h"
 #include "comm/remote.h"
 #include "comm/stats.h"
+#include "nabla/distributed.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -53,12 +54,6 @@ nb_device *nb_device_now(void)
     return now;
 }
 
-bool nb_device_is_here(const nb_mesh *m, int position)
-{
-    int first = nb_devices_first(m);
-    return position >= first && position < first + nb_devices_here(m);
-}
-
 int nb_devices_here(const nb_mesh *m)
 {
     int rank, size;
@@ -70,10 +65,20 @@ int nb_devices_here(const nb_mesh *m)
     return 0;
 }
 
-int nb_devices_first(const nb_mesh *m)
+int nb_device_rank(const nb_mesh *m, int position)
 {
-    int rank, size;
-    return nb_ranks_get(&rank, &size) ? m->ndevices / size * rank : 0;
+    int before = 0;
+    for (int i = 0; i < m->ndevices; i++)
+        before += m->device[i] < m->device[position];
+    return before / (m->ndevices / nb_distributed_size());
+}
+
+bool nb_device_is_here(const nb_mesh *m, int position)
+{
+    int n = nb_devices_here(m);
+    if (n == 0 || position < 0 || position >= m->ndevices) return false;
+    return n == m->ndevices ||
+           nb_device_rank(m, position) == nb_distributed_rank();
 }
 
 static void wait_for(sem_t *s)
@@ -190,25 +195,28 @@ static bool prepare(const nb_mesh *m, int others)
 }
 
 /* Others count on a run once it has been asked for. */
-static bool start(const nb_mesh *m, nb_link *link, int first, int here)
+static bool start(const nb_mesh *m, nb_link *link, int here)
 {
-    nb_device mine = {.mesh = m, .position = first, .link = link, .source = ""};
+    nb_device mine = {.mesh = m, .link = link, .source = ""};
     if (!link->start(link, m)) return false;
     if (prepare(m, here - 1)) return true;
+    while (!nb_device_is_here(m, mine.position))
+        mine.position++;
     link->fail(link, &mine);
     return false;
 }
 
-static void run_all(const nb_mesh *m, nb_link *link, int first, int n)
+static void run_all(const nb_mesh *m, nb_link *link, int here)
 {
-    nb_device mine = {.mesh = m, .position = first, .link = link, .source = ""};
-    crew.left = n;
+    nb_device mine = {.mesh = m, .link = link, .source = ""};
+    crew.left = here;
     crew.failed = crew.by_itself = false;
-    for (int i = 1; i < n; i++) {
-        nb_device *d = &crew.at[i - 1]->device;
+    for (int i = 0, k = 0; i < m->ndevices; i++) {
+        if (here < m->ndevices && !nb_device_is_here(m, i)) continue;
+        nb_device *d = k == 0 ? &mine : &crew.at[k - 1]->device;
         *d = mine;
-        d->position = first + i;
-        sem_post(&crew.at[i - 1]->go);
+        d->position = i;
+        if (k++ > 0) sem_post(&crew.at[k - 2]->go);
     }
     be(&mine);
     wait_for(&crew.done);
@@ -216,20 +224,20 @@ static void run_all(const nb_mesh *m, nb_link *link, int first, int n)
 
 bool nb_devices_run(const nb_mesh *m, nb_device_fn *fn, void *ctx)
 {
-    int n = nb_devices_here(m), first = nb_devices_first(m);
-    nb_link *link = nb_link_get(m);
-    if (n == 0) return false;
+    int n = nb_devices_here(m);
+    nb_link *link = n ? nb_link_get(m) : NULL;
+    if (!link) return false;
     if (now)
         return nb_fail(NB_ERUNTIME,
                        "mesh @%s: device %d of mesh @%s cannot run programs "
                        "over a mesh itself",
                        m->name, now->position, now->mesh->name);
     pthread_mutex_lock(&crew.turn);
-    bool ok = start(m, link, first, n);
+    bool ok = start(m, link, n);
     if (ok) {
         crew.fn = fn;
         crew.ctx = ctx;
-        run_all(m, link, first, n);
+        run_all(m, link, n);
         ok = !crew.failed;
         if (!ok) {
             nb_fail(crew.code, "%s", crew.message);

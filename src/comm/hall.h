@@ -11,7 +11,7 @@ typedef struct nb_parcel nb_parcel;
 
 typedef struct nb_seat {
     pthread_cond_t wake;
-    int position;
+    int position, rank; /* the process that has it */
     nb_device *me;
     const nb_post *post;   /* NULL: not in a round */
     uint64_t number, what; /* of the round that it is in or was in last; 0 */
@@ -39,8 +39,8 @@ typedef struct nb_seat {
 typedef struct nb_hall {
     pthread_mutex_t lock;
     const nb_mesh *mesh;
-    int low, high; /* positions that are here: low and below high */
-    bool spans;    /* other processes have the others */
+    int rank;   /* this process */
+    bool spans; /* others have devices of the mesh too */
     int room, first;
     char message[1024];
     nb_seat *at; /* by position */

@@ -54,13 +54,13 @@ void nb_seat_wake(nb_seat *s)
 
 void nb_hall_wake_all(void)
 {
-    for (int i = hall.low; i < hall.high; i++)
+    for (int i = 0; i < hall.mesh->ndevices; i++)
         nb_seat_wake(&hall.at[i]);
 }
 
 static bool is_here(int position)
 {
-    return position >= hall.low && position < hall.high;
+    return hall.at[position].rank == hall.rank;
 }
 
 /* The message with `before` others to or from that peer in front of it. */
@@ -135,7 +135,7 @@ static bool look_for(nb_seat *a, int n, const nb_message *m)
 /* Tells those who lack this device that it is there. */
 static bool tell(nb_seat *a)
 {
-    for (int i = hall.low; i < hall.high; i++) {
+    for (int i = 0; i < hall.mesh->ndevices; i++) {
         nb_seat *b = &hall.at[i];
         if (!b->lacks[a->position] || b->number > a->number) continue;
         if (!match(b, a)) return false;
@@ -157,8 +157,8 @@ static bool struck(nb_seat *a)
  * as can be seen from here. */
 static const nb_seat *missing(const nb_seat *a)
 {
-    for (int step = hall.low; step < hall.high && a->post; step++) {
-        int next = hall.low, elsewhere = nb_remote_missing(a);
+    for (int i = 0; i < hall.mesh->ndevices && a->post; i++) {
+        int next = 0, elsewhere = nb_remote_missing(a);
         if (a->lacking == 0) return elsewhere < 0 ? a : &hall.at[elsewhere];
         while (!a->lacks[next])
             next++;
@@ -334,7 +334,7 @@ static void leave(nb_link *l, nb_device *me)
     pthread_mutex_lock(&hall.lock);
     hall.at[me->position].over = true;
     if (hall.spans) nb_remote_leave(&hall.at[me->position]);
-    for (int i = hall.low; i < hall.high; i++) {
+    for (int i = 0; i < hall.mesh->ndevices; i++) {
         nb_seat *b = &hall.at[i];
         if (!b->lacks[me->position]) continue;
         b->gone = me->position;
@@ -383,11 +383,12 @@ static bool start(nb_link *l, const nb_mesh *m)
     bool ok = make_room(m->ndevices);
     hall.mesh = m;
     hall.first = -1;
-    hall.low = nb_devices_first(m);
-    hall.high = hall.low + nb_devices_here(m);
+    hall.rank = nb_distributed_rank();
     hall.spans = nb_devices_here(m) < m->ndevices;
-    for (int i = 0; ok && i < m->ndevices; i++)
+    for (int i = 0; ok && i < m->ndevices; i++) {
         sit_down(&hall.at[i], i);
+        hall.at[i].rank = hall.spans ? nb_device_rank(m, i) : hall.rank;
+    }
     if (hall.spans) ok = nb_remote_start(ok);
     pthread_mutex_unlock(&hall.lock);
     return ok;

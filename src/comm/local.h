@@ -17,8 +17,9 @@
  * here. */
 nb_link *nb_link_get(const nb_mesh *m);
 
-/* The first position of the mesh that is here. */
-int nb_devices_first(const nb_mesh *m);
+/* The process that has a device: they are dealt out by number, so that all
+ * meshes of the same devices have them in the same place. */
+int nb_device_rank(const nb_mesh *m, int position);
 
 /* "all_gather f32[4, 6] at model.py:12" */
 enum { NB_WHERE = 256 };

@@ -71,26 +71,32 @@ static struct {
     report *from;  /* by rank */
 } net;
 
-static int rank_of(const nb_mesh *m, int position)
+static int rank_of(int position)
 {
-    return position / (m->ndevices / net.wire->size);
-}
-
-const char *nb_device_text(int position, char text[NB_WHO])
-{
-    const nb_hall *h = nb_hall_get();
-    if (h->spans)
-        snprintf(text, NB_WHO, "device %d (rank %d)", position,
-                 rank_of(h->mesh, position));
-    else
-        snprintf(text, NB_WHO, "device %d", position);
-    return text;
+    return nb_hall_get()->at[position].rank;
 }
 
 static bool is_here(int position)
 {
-    const nb_hall *h = nb_hall_get();
-    return position >= h->low && position < h->high;
+    return rank_of(position) == nb_hall_get()->rank;
+}
+
+static int first_of(int rank)
+{
+    int position = 0;
+    while (rank_of(position) != rank)
+        position++;
+    return position;
+}
+
+const char *nb_device_text(int position, char text[NB_WHO])
+{
+    if (nb_hall_get()->spans)
+        snprintf(text, NB_WHO, "device %d (rank %d)", position,
+                 rank_of(position));
+    else
+        snprintf(text, NB_WHO, "device %d", position);
+    return text;
 }
 
 /* Going out. */
@@ -172,7 +178,7 @@ static bool send_one(nb_seat *a)
                    .what = a->what,
                    .at = a->sent,
                    .total = m->bytes};
-    int rank = rank_of(nb_hall_get()->mesh, m->peer);
+    int rank = rank_of(m->peer);
     if (!push(rank, &p, a->where, (char *)m->data + a->sent)) return false;
     a->sent += left;
     if (a->sent == m->bytes) {
@@ -212,7 +218,7 @@ static void blame(int position, const char *why)
 
 static void stop(int rank, const char *why)
 {
-    blame(nb_hall_get()->mesh->ndevices / net.wire->size * rank, why);
+    blame(first_of(rank), why);
 }
 
 /* The message that the seat expects as the parcel, or NULL: as many from that
@@ -295,7 +301,8 @@ static void take_datum(const nb_packet *k)
 {
     nb_hall *h = nb_hall_get();
     if (k->run != net.run || h->first >= 0) return;
-    if (!is_here(k->to) || k->from >= h->mesh->ndevices) {
+    int n = h->mesh->ndevices;
+    if (k->to >= n || k->from >= n || !is_here(k->to)) {
         stop((int)k->rank, "it runs a program over another mesh");
         return;
     }
@@ -321,6 +328,17 @@ static void take_datum(const nb_packet *k)
     if (a->post && !p->own && p->filled == p->total && !whole) arrived(a);
 }
 
+/* That a process failed in this run. */
+static void heed(int rank)
+{
+    const report *r = &net.from[rank];
+    if (r->run != net.run) return;
+    if (r->position < 0 || r->position >= nb_hall_get()->mesh->ndevices)
+        stop(rank, r->text);
+    else
+        blame(r->position, r->text);
+}
+
 static void take(const nb_packet *k, bool running)
 {
     report *r = &net.from[k->rank];
@@ -332,10 +350,10 @@ static void take(const nb_packet *k, bool running)
     case NB_PACKET_FAIL: break;
     }
     r->run = k->run;
-    r->position = k->from;
+    r->position = k->from; /* or -1: its process */
     snprintf(r->text, sizeof r->text, "%.*s", (int)k->text,
              (const char *)(k + 1));
-    if (running && r->run == net.run) blame(r->position, r->text);
+    if (running) heed((int)k->rank);
 }
 
 /* Packets of runs to come stay in their ring until their run begins; those of
@@ -437,7 +455,7 @@ static void doubt(nb_seat *a)
 {
     int peer = nb_remote_missing(a);
     if (peer < 0) return;
-    int rank = rank_of(nb_hall_get()->mesh, peer);
+    int rank = rank_of(peer);
     if (net.from[rank].bye) {
         blame(peer, "its process has come to its end");
     } else if (!is_past(rank)) {
@@ -558,7 +576,7 @@ void nb_remote_withdraw(nb_seat *a)
     nb_hall *h = nb_hall_get();
     a->odd = NULL;
     forget(a, h->first < 0 ? a->number : UINT64_MAX);
-    for (int i = h->low; i < h->high; i++)
+    for (int i = 0; i < h->mesh->ndevices; i++)
         if (h->at[i].asleep) {
             nb_seat_wake(&h->at[i]);
             return;
@@ -578,17 +596,15 @@ void nb_remote_fail(int position, const char *message)
 
 bool nb_remote_start(bool ok)
 {
-    nb_hall *h = nb_hall_get();
     net.run++;
     if (ok && net.lost == net.run) ok = nb_fail_memory(0, "messages");
     if (!ok) {
-        nb_remote_fail(h->low, nb_error_message());
+        nb_remote_fail(-1, nb_error_message());
         return false;
     }
     take_early(true);
     for (int i = 0; i < net.wire->size; i++)
-        if (net.from[i].run == net.run)
-            blame(net.from[i].position, net.from[i].text);
+        heed(i);
     return true;
 }
 

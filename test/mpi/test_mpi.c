@@ -185,6 +185,16 @@ static void ranks(void)
     check(nb_device_is_here(m, 8 / size * rank), "in order");
     check(!nb_device_is_here(m, (8 / size * (rank + 1)) % 8), "to one each");
     check(nb_distributed_barrier() == NB_OK, "a barrier is passed");
+    int eight = 8;
+    const nb_mesh *back = nb_mesh_new("back", 1, (const char *[]){"x"}, &eight,
+                                      (int[]){7, 6, 5, 4, 3, 2, 1, 0});
+    bool same = true;
+    for (int i = 0; i < 8; i++)
+        same &= nb_device_is_here(back, i) == nb_device_is_here(m, 7 - i);
+    check(same, "a device is where it is on every mesh");
+    batch b = {.mesh = back, .seed = 3, .cases = 100};
+    check(nb_devices_run(back, run_batch, &b) && b.wrong == 0,
+          "and computes the same");
     int seven = 7;
     const nb_mesh *odd =
         nb_mesh_new("odd", 1, (const char *[]){"x"}, &seven, NULL);
