@@ -406,13 +406,9 @@ nb_status nb_tape_push(nb_tape *t, nb_tensor *const *u, nb_tensor **uy)
     return NB_STATUS(t && push(&t->w, t->nx, t->x, u, t->ny, t->y, uy));
 }
 
-/* Cotangents lie over devices as what they belong to. */
 nb_status nb_tape_pull(nb_tape *t, nb_tensor *const *ct, nb_tensor **cx)
 {
-    bool ok = t && pull(&t->w, t->nx, t->x, t->ny, t->y, ct, cx);
-    for (int i = 0; ok && !t->inner && i < t->nx; i++)
-        if (cx[i]) ok = (cx[i] = nb_laid_like(cx[i], t->x[i])) != NULL;
-    return NB_STATUS(ok);
+    return NB_STATUS(t && pull(&t->w, t->nx, t->x, t->ny, t->y, ct, cx));
 }
 
 int nb_tape_inputs(const nb_tape *t, nb_tensor *const **x)
