@@ -553,9 +553,7 @@ static void gradients_of_two_layers(void)
     expect(has_layout(y[2], m, "[tp, .]"), "T54 dw2 lies as w2");
     expect(has_layout(y[3], m, "[., .]P{tp}"), "T54 dx is pending");
     expect(nb_realize_all(4, y) == NB_OK, "T54 the step runs");
-    /* The square needs the sum, and its derivative has another one to take: it
-     * carries what is pending in what was squared. */
-    expect(moves(m, 6144, 2), "T54 one sum forward, one for the square");
+    expect(moves(m, 3072, 1), "T54 one sum, in the forward pass");
     for (int i = 0; i < 3; i++)
         expect(equal(y[i], whole[i]), "T54 result %d", i);
     nb_comm_stats_reset(m);

@@ -5,14 +5,14 @@
 
 #include "ops/ops.h"
 #include "shard/factors.h"
-#include "shard/resolve.h"
+#include "shard/layouts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct version {
-    const nb_tensor *x;
+    int line;
     const nb_spec *spec;
 } version;
 
@@ -23,19 +23,16 @@ typedef struct walk {
     bool failed;
 } walk;
 
-static bool is_seen(walk *w, const nb_tensor *x, const nb_spec *s)
+static bool is_seen(walk *w, int line, const nb_spec *s)
 {
-    for (int i = 0; i < w->n; i++) {
-        const version *v = &w->seen[i];
-        if (v->x != x) continue;
-        if (s ? v->spec && nb_spec_same_layout(v->spec, s) : !v->spec)
+    for (int i = 0; i < w->n; i++)
+        if (w->seen[i].line == line && nb_spec_same_layout(w->seen[i].spec, s))
             return true;
-    }
     if (w->n == w->room) {
         w->room = 2 * w->room + 64;
         w->seen = realloc(w->seen, (size_t)w->room * sizeof *w->seen);
     }
-    w->seen[w->n++] = (version){x, s};
+    w->seen[w->n++] = (version){line, s};
     return false;
 }
 
@@ -61,44 +58,88 @@ static void add_plan(walk *w, const nb_tensor *x, const nb_spec *from,
                                  (int)nb_dtype_size((nb_dtype)x->dtype), NULL));
 }
 
-static void visit(walk *w, nb_tensor *y);
-
-static void need(walk *w, nb_tensor *x, const nb_spec *s)
+/* What line k is made as, before anybody asks for another layout. */
+static const nb_spec *made(const nb_graph *g, const nb_layouts *l, int k)
 {
-    visit(w, x);
-    const nb_spec *own = nb_spec_on(x, s->mesh);
-    if (nb_spec_same_layout(own, s) || is_seen(w, x, s)) return;
-    add_plan(w, x, own, s);
+    const nb_line *line = &g->line[k];
+    if (line->kind == NB_LINE_CALL && line->op == &nb_op_part &&
+        l->decision[line->in[0]])
+        return l->decision[line->in[0]]->give[line->attr[0]];
+    return l->decision[k] ? l->decision[k]->give[0] : l->spec[k];
 }
 
-static void visit(walk *w, nb_tensor *y)
+static void need(walk *w, const nb_graph *g, const nb_layouts *l,
+                 nb_tensor *const *node, int k, const nb_spec *s)
 {
-    if (!y->sharding || !y->op || nb_tensor_done(y) || is_seen(w, y, NULL))
-        return;
-    nb_call c = nb_call_of(y);
-    if (y->op == &nb_op_part) {
-        visit(w, c.in[0]);
-        return;
-    }
-    if (y->op->places) {
-        need(w, c.in[0], y->sharding);
-        return;
-    }
-    const nb_decision *d =
-        y->flags & NB_MULTI ? y->sharding : nb_decide(&c, 1, &y);
-    w->failed = w->failed || !d;
-    for (int i = 0; d && i < c.nin; i++) {
-        need(w, c.in[i], d->need[i]);
+    const nb_spec *own = made(g, l, k);
+    if (nb_spec_same_layout(own, s) || is_seen(w, k, s)) return;
+    add_plan(w, node[k], own, s);
+}
+
+static void visit(walk *w, const nb_graph *g, const nb_layouts *l,
+                  nb_tensor *const *node, int k)
+{
+    const nb_line *line = &g->line[k];
+    const nb_decision *d = l->decision[k];
+    if (line->kind != NB_LINE_CALL) return;
+    if (line->op->places) need(w, g, l, node, line->in[0], l->spec[k]);
+    for (int i = 0; d && i < line->nin; i++) {
+        need(w, g, l, node, line->in[i], d->need[i]);
         if (d->reach[i]) add_steps(w, d->reach[i]);
     }
 }
 
+static void walk_graph(walk *w, const nb_graph *g, nb_tensor **node)
+{
+    nb_layouts l;
+    if (!nb_graph_nodes(g, node) || !nb_layouts_of(g, node, &l)) {
+        w->failed = true;
+        return;
+    }
+    for (int k = 0; k < g->n; k++)
+        visit(w, g, &l, node, k);
+    for (int i = 0; i < g->ny; i++)
+        need(w, g, &l, node, g->result[i], l.spec[g->result[i]]);
+    nb_layouts_free(&l);
+}
+
+/* Leaves first, as the inputs that they are. */
+static int find_leaves(int n, nb_tensor *const *y, nb_tensor **leaf, int found,
+                       int room)
+{
+    for (int i = 0; i < n && found < room; i++) {
+        bool known = false;
+        for (int k = 0; k < found; k++)
+            known = known || leaf[k] == y[i];
+        if (known) continue;
+        if (nb_tensor_done(y[i]) || !y[i]->op)
+            leaf[found++] = y[i];
+        else
+            found =
+                find_leaves(y[i]->nin, nb_tensor_in(y[i]), leaf, found, room);
+    }
+    return found;
+}
+
 bool traffic_of_calls(traffic *t, int n, nb_tensor *const *y)
 {
+    enum { LEAVES = 4096 };
+    static nb_tensor *leaf[LEAVES];
     walk w = {.t = t};
+    nb_graph *g;
+    bool on_mesh = false;
     for (int i = 0; i < n; i++)
-        visit(&w, y[i]);
+        on_mesh = on_mesh || (y[i]->sharding && !nb_tensor_done(y[i]));
+    if (!on_mesh) return true;
+    int leaves = find_leaves(n, y, leaf, 0, LEAVES);
+    if (nb_graph_of(leaves, leaf, n, y, &g) != NB_OK) return false;
+    nb_tensor **node = calloc((size_t)g->n + 1, sizeof *node);
+    nb_scope_open();
+    walk_graph(&w, g, node);
+    nb_scope_close(0, NULL);
+    free(node);
     free(w.seen);
+    nb_graph_free(g);
     return !w.failed;
 }
 
