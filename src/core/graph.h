@@ -53,6 +53,11 @@ nb_line *nb_graph_add(nb_graph *g, nb_line line);
 /* Frees what a line holds. */
 void nb_line_free(nb_line *l);
 
+/* Lists of its own for a line that has another's; a copy of a graph, which
+ * shares its ops. */
+bool nb_line_own(nb_line *l);
+nb_graph *nb_graph_copy(const nb_graph *g);
+
 /* Records a line whose inputs have values: its node, lent; id is what the lanes
  * of the graph are. */
 nb_tensor *nb_line_record(const nb_line *l, nb_tensor **value, const int *id);

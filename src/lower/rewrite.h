@@ -41,7 +41,6 @@ static inline nb_line *nb_rewrite_line(const nb_rewrite *r)
 }
 
 /* The graph again; or the programs inside its ops too. */
-nb_graph *nb_graph_copy(const nb_graph *g);
 nb_graph *nb_graph_copy_whole(const nb_graph *g);
 
 /* Whether two lines are of one type, hidden axes and all. */

@@ -3,7 +3,7 @@
  * A value of a line may be there in several layouts; it is moved to another at
  * most once.  Inside, lanes are lanes, but for thin ones, which every device
  * leaves out: nothing varies along them. */
-#include "run/spmd_local.h"
+#include "run/spmd_localiser.h"
 
 #include "core/lanes.h"
 #include "nabla/view.h"
@@ -14,27 +14,8 @@
 
 #include <string.h>
 
-typedef struct version {
-    struct version *next;
-    const nb_spec *spec;
-    nb_tensor *x;
-} version;
-
-typedef struct maker {
-    const nb_graph *g;
-    nb_tensor *const *node;
-    const nb_layouts *lay;
-    const nb_mesh *mesh;
-    int position;
-    version **of;      /* by line; the first is as the line lies itself */
-    nb_tensor ***part; /* by line with several results: all of them */
-    nb_tensor *token;
-    nb_list in, out, at_number;
-    int64_t *number; /* of this device: inputs after all others */
-    int nnumbers, room;
-} maker;
-
-static nb_box box_of(const maker *m, const nb_spec *s, const nb_tensor *global)
+static nb_box box_of(const nb_localiser *m, const nb_spec *s,
+                     const nb_tensor *global)
 {
     int64_t size[NB_MAX_DIMS];
     nb_box b;
@@ -68,11 +49,12 @@ static nb_tensor *from_stored(nb_tensor *x, const nb_tensor *global)
     return x;
 }
 
-static bool add_version(maker *m, int line, const nb_spec *spec, nb_tensor *x)
+static bool add_version(nb_localiser *m, int line, const nb_spec *spec,
+                        nb_tensor *x)
 {
-    version *v = x ? nb_alloc(sizeof *v) : NULL, **at = &m->of[line];
+    nb_variant *v = x ? nb_alloc(sizeof *v) : NULL, **at = &m->of[line];
     if (!v) return false;
-    *v = (version){NULL, spec, x};
+    *v = (nb_variant){NULL, spec, x};
     while (*at)
         at = &(*at)->next;
     *at = v;
@@ -80,11 +62,11 @@ static bool add_version(maker *m, int line, const nb_spec *spec, nb_tensor *x)
 }
 
 /* The value of a line in the layout wanted. */
-static nb_tensor *value(maker *m, int line, const nb_spec *want)
+nb_tensor *nb_localiser_value(nb_localiser *m, int line, const nb_spec *want)
 {
     const nb_tensor *global = m->node[line];
     int64_t size[NB_MAX_DIMS];
-    version *v = m->of[line];
+    nb_variant *v = m->of[line];
     for (; v; v = v->next)
         if (nb_spec_same_layout(v->spec, want)) return v->x;
     v = m->of[line];
@@ -103,8 +85,8 @@ static nb_tensor *value(maker *m, int line, const nb_spec *want)
 
 /* Calls */
 
-static nb_tensor *move_lane(maker *m, const nb_call *c, nb_tensor *const *in,
-                            const nb_box *to)
+static nb_tensor *move_lane(nb_localiser *m, const nb_call *c,
+                            nb_tensor *const *in, const nb_box *to)
 {
     int axis = (int)c->attr[0], id = (int)c->attr[1];
     if (c->op == &nb_op_spread) return in[0];
@@ -127,19 +109,9 @@ static int local_attr(const nb_call *c, const nb_box *to, int64_t *attr)
     return c->nattr;
 }
 
-static bool call_many(maker *m, int line, const nb_call *c, nb_tensor **in)
+nb_tensor *nb_localiser_number(nb_localiser *of, int64_t n)
 {
-    int n = c->op->nout;
-    m->part[line] = nb_alloc((size_t)n * sizeof(nb_tensor *));
-    nb_results r = {.room = n, .out = m->part[line]};
-    return m->part[line] &&
-           nb_record_many((nb_op *)c->op, c->nin, in, c->nattr, c->attr, &r);
-}
-
-/* A number of this device: an input, so that devices share a program. */
-static nb_tensor *number(const nb_blocks *b, int64_t n)
-{
-    maker *m = b->ctx;
+    nb_localiser *m = of->root;
     nb_shape scalar = {0};
     nb_tensor *x = nb_stand_in(NB_I64, &scalar);
     if (!x || !nb_grow(&m->number, &m->room, m->nnumbers + 1, sizeof n) ||
@@ -149,7 +121,12 @@ static nb_tensor *number(const nb_blocks *b, int64_t n)
     return x;
 }
 
-static nb_tensor *call_one(maker *m, const nb_call *c, nb_tensor **in,
+static nb_tensor *number(const nb_blocks *b, int64_t n)
+{
+    return nb_localiser_number(b->ctx, n);
+}
+
+static nb_tensor *call_one(nb_localiser *m, const nb_call *c, nb_tensor **in,
                            const nb_box *from, const nb_box *to)
 {
     int64_t attr[NB_MAX_WORDS];
@@ -163,7 +140,7 @@ static nb_tensor *call_one(maker *m, const nb_call *c, nb_tensor **in,
 
 /* The parts of input i, which lies as it should, that the blocks of the result
  * reach for. */
-static nb_tensor *fetch(maker *m, const nb_call *c, int i, nb_tensor *x,
+static nb_tensor *fetch(nb_localiser *m, const nb_call *c, int i, nb_tensor *x,
                         const nb_reshard_plan *p, nb_box *from)
 {
     nb_hop_box(&p->step[0], p->size, m->position, from);
@@ -172,14 +149,16 @@ static nb_tensor *fetch(maker *m, const nb_call *c, int i, nb_tensor *x,
 }
 
 /* Inputs as the call wants them on this device, and what of them that is. */
-static bool operands(maker *m, int line, const nb_call *c, const nb_decision *d,
-                     nb_tensor **in, nb_box *from)
+static bool operands(nb_localiser *m, int line, const nb_call *c,
+                     const nb_decision *d, nb_tensor **in, nb_box *from)
 {
     const nb_line *l = &m->g->line[line];
     bool ok = true;
     for (int i = 0; ok && i < c->nin; i++) {
         const nb_spec *s = d ? d->need[i] : m->lay->spec[l->in[i]];
-        in[i] = !s ? NULL : d ? value(m, l->in[i], s) : m->of[l->in[i]]->x;
+        in[i] = !s  ? NULL
+                : d ? nb_localiser_value(m, l->in[i], s)
+                    : m->of[l->in[i]]->x;
         ok = in[i];
         if (ok && !l->multi) from[i] = box_of(m, s, c->in[i]);
         if (ok && d && d->reach[i])
@@ -189,22 +168,23 @@ static bool operands(maker *m, int line, const nb_call *c, const nb_decision *d,
 }
 
 /* The result, in the layout that the op gives it. */
-static bool compute(maker *m, int line, const nb_call *c, const nb_decision *d,
-                    nb_tensor **in, nb_box *from)
+static bool compute(nb_localiser *m, int line, const nb_call *c,
+                    const nb_decision *d, nb_tensor **in, nb_box *from)
 {
     if (!operands(m, line, c, d, in, from)) return false;
-    if (m->g->line[line].multi) return call_many(m, line, c, in);
+    if (m->g->line[line].multi)
+        return nb_localiser_call_many(m, line, c, d, in);
     const nb_spec *give = d ? d->give[0] : m->lay->spec[line];
     nb_box to = box_of(m, give, c->out);
     return add_version(m, line, give, call_one(m, c, in, from, &to));
 }
 
-static const nb_spec *part_spec(const maker *m, int line, int64_t k)
+static const nb_spec *part_spec(const nb_localiser *m, int line, int64_t k)
 {
     return m->lay->decision[line]->give[k];
 }
 
-static bool call(maker *m, int line)
+static bool call(nb_localiser *m, int line)
 {
     const nb_line *l = &m->g->line[line];
     const nb_spec *spec = m->lay->spec[line];
@@ -216,7 +196,8 @@ static bool call(maker *m, int line)
                                : spec,
                            m->part[l->in[0]][c.attr[0]]);
     if (c.op->places)
-        return add_version(m, line, spec, value(m, l->in[0], spec));
+        return add_version(m, line, spec,
+                           nb_localiser_value(m, l->in[0], spec));
     const nb_decision *d = m->lay->decision[line];
     size_t n = (size_t)c.nin + 1;
     nb_tensor **in = nb_alloc(n * sizeof *in);
@@ -228,14 +209,16 @@ static bool call(maker *m, int line)
 }
 
 /* A number in an expression: every device has it. */
-static bool constant(maker *m, int line)
+static bool constant(nb_localiser *m, int line)
 {
     return add_version(m, line, m->lay->spec[line],
                        nb_line_number(&m->g->line[line]));
 }
 
-static bool input(maker *m, int line)
+static bool input(nb_localiser *m, int line)
 {
+    if (m->given)
+        return add_version(m, line, m->lay->spec[line], m->given[line]);
     const nb_spec *s = m->lay->spec[line];
     const nb_tensor *global = m->node[line];
     nb_box b = box_of(m, s, global);
@@ -247,7 +230,7 @@ static bool input(maker *m, int line)
            add_version(m, line, s, from_stored(x, global));
 }
 
-static bool make_lines(maker *m)
+bool nb_localiser_lines(nb_localiser *m)
 {
     const nb_graph *g = m->g;
     bool ok = true;
@@ -263,14 +246,44 @@ static bool make_lines(maker *m)
     return ok;
 }
 
-static nb_graph *finish(maker *m)
+bool nb_localiser_begin(nb_localiser *m, const nb_graph *g,
+                        nb_tensor *const *node, const nb_layouts *lay,
+                        int position)
+{
+    size_t n = (size_t)(g->n + 1);
+    *m = (nb_localiser){.g = g, .node = node, .lay = lay, .mesh = lay->mesh};
+    m->position = position;
+    m->root = m;
+    m->of = nb_alloc_zero(n * sizeof *m->of);
+    m->part = nb_alloc_zero(n * sizeof *m->part);
+    return m->of && m->part;
+}
+
+void nb_localiser_end(nb_localiser *m)
+{
+    for (int k = 0; k < m->g->n; k++) {
+        for (nb_variant *v = m->of ? m->of[k] : NULL, *next; v; v = next) {
+            next = v->next;
+            nb_free(v);
+        }
+        if (m->part) nb_free(m->part[k]);
+    }
+    nb_free(m->of);
+    nb_free(m->part);
+    nb_free(m->number);
+    nb_list_free(&m->in);
+    nb_list_free(&m->out);
+    nb_list_free(&m->at_number);
+}
+
+static nb_graph *finish(nb_localiser *m)
 {
     nb_graph *out = NULL;
     const nb_graph *g = m->g;
     bool ok = true;
     for (int i = 0; ok && i < g->ny; i++) {
         int k = g->result[i];
-        nb_tensor *y = value(m, k, m->lay->spec[k]);
+        nb_tensor *y = nb_localiser_value(m, k, m->lay->spec[k]);
         ok = y && nb_list_add(&m->out, to_stored(y, m->node[k]));
     }
     for (int i = 0; ok && i < m->nnumbers; i++)
@@ -280,37 +293,19 @@ static nb_graph *finish(maker *m)
     return ok ? out : NULL;
 }
 
-static void maker_free(maker *m)
-{
-    for (int k = 0; k < m->g->n; k++) {
-        for (version *v = m->of ? m->of[k] : NULL, *next; v; v = next) {
-            next = v->next;
-            nb_free(v);
-        }
-        if (m->part) nb_free(m->part[k]);
-    }
-    nb_free(m->of);
-    nb_free(m->part);
-    nb_list_free(&m->in);
-    nb_list_free(&m->out);
-    nb_list_free(&m->at_number);
-}
-
 bool nb_spmd_local(const nb_graph *g, nb_tensor *const *node,
                    const nb_layouts *lay, int position, nb_local *to)
 {
-    maker m = {.g = g, .node = node, .lay = lay, .mesh = lay->mesh};
-    m.position = position;
-    size_t n = (size_t)(g->n + 1);
+    nb_localiser m;
     *to = (nb_local){0};
-    m.of = nb_alloc_zero(n * sizeof *m.of);
-    m.part = nb_alloc_zero(n * sizeof *m.part);
-    m.token = nb_token_new();
-    if (m.of && m.part && m.token && make_lines(&m)) to->graph = finish(&m);
-    maker_free(&m);
-    to->number = m.number;
-    to->nnumbers = m.nnumbers;
-    if (to->graph) return true;
-    nb_free(m.number);
-    return false;
+    bool ok = nb_localiser_begin(&m, g, node, lay, position) &&
+              (m.token = nb_token_new()) && nb_localiser_lines(&m) &&
+              (to->graph = finish(&m));
+    if (ok) {
+        to->number = m.number;
+        to->nnumbers = m.nnumbers;
+        m.number = NULL;
+    }
+    nb_localiser_end(&m);
+    return ok;
 }

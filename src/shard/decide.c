@@ -1,6 +1,7 @@
 /* decide.c - decisions: made once for calls that are alike, and kept. */
 #include "shard/partial.h"
 #include "shard/plan.h"
+#include "shard/region.h"
 #include "shard/work.h"
 
 #include <pthread.h>
@@ -201,12 +202,25 @@ static bool key_tensor(key *k, const nb_tensor *x)
     return ok;
 }
 
+/* An op that is made at a call goes with it: what it holds says what it is. */
+static bool key_op(key *k, const nb_call *c)
+{
+    const nb_op *op = c->op;
+    bool ok = key_add(k, op->release ? (intptr_t)op->name : (intptr_t)op);
+    for (int i = 0; ok && op->release && i < 2; i++)
+        ok = key_add(k,
+                     op->region[i] ? (int64_t)nb_graph_hash(op->region[i]) : 0);
+    for (int i = 0; ok && op->release && i < c->nattr; i++)
+        ok = key_add(k, c->attr[i]);
+    return ok;
+}
+
 /* False: too long to be kept. */
 static bool key_of(key *k, const nb_call *c, int nout, nb_tensor *const *out)
 {
     k->n = k->nids = 0;
-    if (c->op->release) return false; /* made at the call, gone with it */
-    bool ok = key_add(k, (intptr_t)c->op) && key_add(k, (intptr_t)c->sig);
+    if (!key_op(k, c)) return false;
+    bool ok = key_add(k, (intptr_t)c->sig);
     for (int i = 0; ok && i < c->nin; i++) {
         int same = 0; /* x * x is not x * y */
         while (c->in[same] != c->in[i])
@@ -275,10 +289,16 @@ const nb_decision *nb_decide(const nb_call *c, int nout, nb_tensor *const *out)
     bool kept = !nb_decide_spoil && key_of(&k, c, nout, out);
     const nb_decision *found = kept ? find(&k) : NULL;
     if (found) return found;
-    if (!nb_factors_of(&f, c, nout, out)) return NULL;
-    w.f = &f;
-    nb_decision *d = decide(&w, c, nout, out);
-    nb_factors_free(&f);
+    nb_decision *d;
+    if (c->op->result) {
+        d = room(w.mesh, c->nin, nout);
+        if (d && !nb_region_decide(c, nout, out, d)) return NULL;
+    } else {
+        if (!nb_factors_of(&f, c, nout, out)) return NULL;
+        w.f = &f;
+        d = decide(&w, c, nout, out);
+        nb_factors_free(&f);
+    }
     if (d && kept) keep(&k, d);
     if (d && nb_decide_spoil) nb_decide_spoil(c, d);
     return d;

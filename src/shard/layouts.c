@@ -57,9 +57,15 @@ static bool add(nb_layouts *l, const nb_line *line, int k, nb_tensor *x,
 
 bool nb_layouts_of(const nb_graph *g, nb_tensor *const *node, nb_layouts *to)
 {
+    const nb_mesh *m = mesh_of(g, node);
+    return m && nb_layouts_on(g, node, m, to);
+}
+
+bool nb_layouts_on(const nb_graph *g, nb_tensor *const *node, const nb_mesh *m,
+                   nb_layouts *to)
+{
     size_t n = (size_t)(g->n + 1);
-    *to = (nb_layouts){.mesh = mesh_of(g, node), .n = g->n};
-    if (!to->mesh) return false;
+    *to = (nb_layouts){.mesh = m, .n = g->n};
     to->spec = nb_alloc_zero(n * sizeof *to->spec);
     to->decision = nb_alloc_zero(n * sizeof *to->decision);
     bool *result = nb_alloc_zero(n * sizeof *result);

@@ -15,6 +15,9 @@ typedef struct nb_layouts {
 
 /* As the nodes, one for each line, were laid out when they were recorded. */
 bool nb_layouts_of(const nb_graph *g, nb_tensor *const *node, nb_layouts *to);
+/* The same on a mesh, also if no line lies there. */
+bool nb_layouts_on(const nb_graph *g, nb_tensor *const *node, const nb_mesh *m,
+                   nb_layouts *to);
 void nb_layouts_free(nb_layouts *l);
 
 #endif
