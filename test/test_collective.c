@@ -674,6 +674,7 @@ static void pipelines(void)
     nb_tensor *w =
         nb_reshape(wave(S * WIDTH * WIDTH), 3, (int64_t[]){S, WIDTH, WIDTH});
     nb_tensor *x = nb_reshape(wave(M * 2 * WIDTH), 3, (int64_t[]){M, 2, WIDTH});
+    const nb_mesh *m = line("stage", S);
     expect(equal(pipeline(w, x), sequence(w, x)),
            "outputs leave at ticks 3 to 10");
     nb_tensor *in[] = {w, x}, *a[2], *b[2];
@@ -684,7 +685,17 @@ static void pipelines(void)
               nb_func_call(g, 2, in, &nb, b) == NB_OK;
     expect(ok && equal(a[0], b[0]), "weights get the same gradients");
     expect(ok && equal(a[1], b[1]), "and so do inputs");
-    in[0] = on(line("stage", S), "[stage, ., .]", w);
+    /* A state is passed on after each tick but the last, and what leaves is
+     * read by all: blocks of 2 x WIDTH. */
+    in[0] = on(m, "[stage, ., .]", w);
+    nb_realize(in[0]);
+    nb_comm_stats_reset(m);
+    nb_realize(pipeline(in[0], x));
+    int64_t bytes = 0, steps = M + S - 2 + M;
+    for (int k = 0; k <= NB_HOP_EXCHANGE; k++)
+        bytes += nb_comm_stats_get(m, (nb_hop_kind)k).bytes;
+    expect(bytes == steps * 2 * WIDTH * 8, "no more moves: %lld bytes",
+           (long long)bytes);
     ok = nb_func_call(f, 2, in, &na, a) == NB_OK;
     expect(ok && lies(a[0], "[stage, ., .]"), "where the weights lie");
 }
