@@ -5,12 +5,13 @@
  * their arguments themselves, so that the slow ways run on plain tensors. */
 #include "support/check.h"
 
+#include "base/memory.h"
 #include "comm/comm.h"
 #include "nabla/collective.h"
 #include "shard/plan.h"
 #include "transform/func.h"
 
-#include <string.h>
+#include <stdio.h>
 
 #define NAMES(...)                                                 \
     (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)), \
@@ -439,6 +440,8 @@ static void algebra_over_lanes(void)
     SAYS("a maximum", call(lanes(pmax, NULL), x), 3, 3, 3);
     SAYS("a product", call(lanes(pprod, NULL), x), 6, 6, 6);
     SAYS("a mean", call(lanes(pmean, NULL), x), 2, 2, 2);
+    SAYS("equal maxima get all of a gradient, as those of a reduction",
+         pulled(lanes(pmax, NULL), VEC(3, 1, 3), VEC(1, 1, 2)), 4, 0, 4);
     SAYS("a place", call(lanes(place, NULL), x), 0, 1, 2);
     SAYS("a sum of what is the same for all",
          call(lanes(psum_of_thin, &scalar), x), 15, 15, 15);
@@ -807,7 +810,6 @@ static void manual_collectives(void)
     }
 }
 
-FN(psum_i, nb_all_reduce(x[0], "sum", NAMES("a")))
 FN(affine, nb_tanh(nb_matmul(x[0], x[1])))
 FN(row_parallel, nb_all_reduce(nb_matmul(x[0], x[1]), "sum", NAMES("a")))
 FN(minor_first, nb_sub(x[0], nb_pmean(x[0], NAMES("a", "b"))))
@@ -911,6 +913,72 @@ static void misuse_of_maps(void)
     expect(open == 0, "no lane stays open");
 }
 
+/* Memory that runs out, while recording: devices have theirs. */
+
+static bool a_shard_map(void)
+{
+    const nb_mesh *g = grid("a", 2, "b", 2);
+    shards nest = {nested_maps, NULL, g, {"[a, .]"}, {"[., .]"}, {"a"}};
+    nb_func *f = over(&nest), *h = f ? mapped(f) : NULL;
+    return h && call(h, COUNTING(2, 4, 4)) && call(grad(f), COUNTING(4, 4));
+}
+
+static bool lanes_that_move(void)
+{
+    nb_tensor *x = COUNTING(4, 4);
+    nb_func *f = staged(ring_lanes), *h = lanes_on(exchange_same, 4);
+    return f && h && call(f, x) && call(h, x) && call(grad(f), x);
+}
+
+static bool blocks_that_move(void)
+{
+    const nb_mesh *g = grid("a", 2, "b", 4);
+    nb_tensor *x = on(g, "[a, b]", COUNTING(4, 8));
+    return nb_ppermute(x, PAIRS({0, 7}, {7, 0}), NULL) &&
+           nb_reduce_scatter(x, 1, "a") && nb_all_reduce(x, "sum", -1, NULL) &&
+           nb_gather_all_axes(x) && nb_distributed_broadcast(x, NULL);
+}
+
+static bool attempt(bool (*run)(void))
+{
+    if (nb_scope_open() != NB_OK) return false;
+    bool ok = run();
+    nb_scope_close(0, NULL);
+    return ok;
+}
+
+static bool survives(bool (*run)(void), int64_t n, bool *done)
+{
+    int64_t before = nb_memory_live();
+    int open;
+    nb_fault_set(n);
+    *done = attempt(run);
+    nb_fault_set(0);
+    bool ok = *done ? !nb_error_code() : nb_error_code() == NB_EMEMORY;
+    nb_error_clear();
+    nb_lanes_open(&open);
+    return ok && nb_memory_live() == before && !open;
+}
+
+static void faults(void)
+{
+    static const struct {
+        const char *name;
+        bool (*run)(void);
+    } all[] = {{"a shard_map", a_shard_map},
+               {"lanes that move", lanes_that_move},
+               {"blocks that move", blocks_that_move}};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        bool done = false, ok = true;
+        int64_t n = 0;
+        expect(attempt(all[i].run), "%s runs", all[i].name);
+        while (ok && !done && n < 100000)
+            ok = survives(all[i].run, ++n, &done);
+        expect(ok && done, "%s survives the failure of allocation %lld",
+               all[i].name, (long long)n);
+    }
+}
+
 int main(void)
 {
     static void (*const all[])(void) = {
@@ -935,5 +1003,6 @@ int main(void)
     nb_caches_clear();
     int64_t nodes = nb_stats_get().nodes_live;
     expect(nodes == 0, "%lld nodes are still alive", (long long)nodes);
+    faults();
     return tally();
 }
