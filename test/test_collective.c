@@ -12,6 +12,7 @@
 #include "transform/func.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define NAMES(...)                                                 \
     (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)), \
@@ -381,6 +382,121 @@ static void placing(void)
     expect(lies(y, "[tp]") && nb_dtype_of(y) == NB_I32, "each its own");
     FAILS("no such axis", nb_axis_index(g, "nope"), NB_EVALUE,
           "axis_index: mesh @grid has no axis 'nope'");
+}
+
+/* Devices: what each of them has afterwards, from what they had. */
+
+static unsigned seed = 1;
+
+static unsigned draw_below(unsigned n)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (seed >> 16) % n;
+}
+
+/* A layout of three dims over the axes x, y, z, each on one of them or on none,
+ * in any order. */
+static void draw_layout(char *text)
+{
+    static const char order[][4] = {"xyz", "xzy", "yxz", "yzx", "zxy", "zyx"};
+    const char *axes = order[draw_below(6)];
+    char dim[3][8] = {"", "", ""};
+    for (int k = 0; k < 3; k++) {
+        unsigned d = draw_below(4);
+        size_t n = d < 3 ? strlen(dim[d]) : 0;
+        if (d < 3) snprintf(dim[d] + n, 8 - n, " %c", axes[k]);
+    }
+    for (int d = 0; d < 3; d++)
+        text += sprintf(text, "%s%s%s%s", d ? ", " : "[", *dim[d] ? "(" : ".",
+                        dim[d], *dim[d] ? ")" : "");
+    strcpy(text, "]");
+}
+
+/* Whether each device has the sum of what those had that differ from it along
+ * the axes. */
+static bool is_sum(nb_tensor *y, nb_tensor *x, const nb_mesh *m,
+                   const nb_cut *axes)
+{
+    bool same = true;
+    for (int p = 0; same && p < nb_mesh_devices(m); p++) {
+        int member[8], n = nb_cut_group(m, axes, p, member);
+        nb_tensor *sum = nb_shard_at(x, member[0]);
+        for (int i = 1; i < n; i++)
+            sum = nb_add(sum, nb_shard_at(x, member[i]));
+        same = equal(nb_shard_at(y, p), sum);
+    }
+    return same;
+}
+
+static void sums_of_blocks(void)
+{
+    static const char *const name[] = {"x", "y", "z"};
+    const nb_mesh *m =
+        nb_mesh_new("cube", 3, name, (const int[]){2, 2, 2}, NULL);
+    nb_tensor *x = COUNTING(8, 16, 8);
+    for (int k = 0; k < 60; k++) {
+        char text[40];
+        const char *over[3];
+        nb_cut axes = {0};
+        int n = 0;
+        nb_scope_open();
+        draw_layout(text);
+        for (int a = 0; a < 3; a++)
+            if (draw_below(2)) {
+                axes.at[axes.n++] = nb_axis_full(m, a);
+                over[n++] = name[a];
+            }
+        nb_tensor *s = on(m, text, x);
+        nb_tensor *y = nb_all_reduce(s, "sum", n, over);
+        expect(y && is_sum(y, s, m, &axes), "devices add up %s over %d", text,
+               n);
+        nb_scope_close(0, NULL);
+    }
+}
+
+static bool is_moved(nb_tensor *y, nb_tensor *x, const int64_t *from)
+{
+    bool same = true;
+    for (int p = 0; same && p < 8; p++) {
+        nb_tensor *had = nb_shard_at(x, from[p] < 0 ? p : (int)from[p]);
+        if (from[p] < 0) had = nb_mul(had, nb_num(0));
+        same = equal(nb_shard_at(y, p), had);
+    }
+    return same;
+}
+
+/* Any of the devices to any other, or none; what cannot be is refused. */
+static void moves_of_blocks(void)
+{
+    static const char *const name[] = {"x", "y", "z"};
+    const nb_mesh *m =
+        nb_mesh_new("cube", 3, name, (const int[]){2, 2, 2}, NULL);
+    nb_tensor *x = COUNTING(8, 16, 8);
+    int moved = 0;
+    for (int k = 0; k < 120; k++) {
+        char text[40];
+        int64_t pairs[8][2], from[8];
+        int n = 0;
+        nb_scope_open();
+        draw_layout(text);
+        unsigned turn = draw_below(8), left_out = draw_below(12);
+        for (unsigned p = 0; p < 8; p++) {
+            from[p] = p == left_out ? -1 : (int64_t)(p ^ turn);
+            pairs[n][0] = p ^ turn;
+            pairs[n][1] = p;
+            n += p != left_out;
+        }
+        nb_tensor *s = on(m, text, x);
+        nb_tensor *y = nb_ppermute(s, n, pairs, NULL);
+        moved += y != NULL;
+        if (y)
+            expect(is_moved(y, s, from), "devices turn %s by %u", text, turn);
+        else
+            expect(failed_with(NB_EVALUE, "has the same block") && left_out < 8,
+                   "%s is refused", text);
+        nb_scope_close(0, NULL);
+    }
+    expect(moved > 60, "most can be moved: %d", moved);
 }
 
 static void block_laws(void)
@@ -985,6 +1101,8 @@ int main(void)
         rings,
         reductions,
         placing,
+        sums_of_blocks,
+        moves_of_blocks,
         block_laws,
         algebra_over_lanes,
         lane_laws,
