@@ -533,6 +533,7 @@ FN(exchange_tiled, nb_all_to_all(x[0], 0, 1, "i", true))
 FN(exchange_same, nb_all_to_all(x[0], 0, 0, "i", true))
 FN(exchange_back, nb_all_to_all(x[0], 1, 0, "i", true))
 FN(exchange_new, nb_all_to_all(x[0], 0, 1, "i", false))
+FN(exchange_new_same, nb_all_to_all(x[0], 0, 0, "i", false))
 FN(from_second, nb_pbroadcast(x[0], 1, "i"))
 
 static nb_func *lanes(nb_body *f, void *ctx)
@@ -577,6 +578,8 @@ static void algebra_over_lanes(void)
          6, 8);
     SAYS("without folding", call(lanes(exchange_new, NULL), z), 1, 5, 2, 6, 3,
          7, 4, 8);
+    SAYS("nor moving the dim", call(lanes(exchange_new_same, NULL), z), 1, 2, 5,
+         6, 3, 4, 7, 8);
     SAYS("from one", call(lanes(from_second, NULL), two), 5, 6, 7, 8, 5, 6, 7,
          8);
     nb_func *both =
@@ -615,6 +618,7 @@ static void lane_laws(void)
         {"all_to_all of one dim", exchange_same, {2, 4, 3}},
         {"all_to_all back", exchange_back, {2, 3, 4}},
         {"all_to_all, not tiled", exchange_new, {2, 2, 3}},
+        {"all_to_all of one dim, not tiled", exchange_new_same, {2, 2, 3}},
         {"broadcast", from_second, {2, 4, 1}},
     };
     for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
