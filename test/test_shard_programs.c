@@ -31,12 +31,13 @@ typedef enum mode {
     GRAD_OF_BATCH,
     AGAIN,
     SECOND,
+    LOOP,
     COMPILED,
     MODES
 } mode;
 static const char *const mode_name[MODES] = {
-    "value",        "grad",         "jvp",        "vmap",   "vmap2",
-    "vmap_of_grad", "grad_of_vmap", "checkpoint", "second", "compiled"};
+    "value",        "grad",       "jvp",    "vmap", "vmap2",   "vmap_of_grad",
+    "grad_of_vmap", "checkpoint", "second", "scan", "compiled"};
 
 typedef struct program {
     unsigned seed;
@@ -71,14 +72,45 @@ static nb_tensor *lay_anyhow(nb_tensor *x, unsigned how)
 static int lanes_of(mode m)
 {
     if (m == BATCH2) return 2;
-    return m == BATCH || m == BATCH_OF_GRAD || m == GRAD_OF_BATCH;
+    return m == BATCH || m == BATCH_OF_GRAD || m == GRAD_OF_BATCH || m == LOOP;
+}
+
+/* A loop of the program over two of its arguments, the first of the third
+ * carried along. */
+static nb_status turn(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                      nb_tensor **y)
+{
+    nb_tensor *in[] = {x[1], x[2], x[0]}, *out[2];
+    int n = 2;
+    nb_status status = recipe_body(ctx, nx, in, &n, out);
+    if (status != NB_OK) return status;
+    y[0] = nb_tanh(nb_add(x[0], out[0]));
+    y[1] = out[0];
+    return *ny = 2, NB_OK;
+}
+
+static nb_status loop(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                      nb_tensor **y)
+{
+    nb_tensor *carry = nb_mean(x[2], 1, (int64_t[]){0}, false), *out[2];
+    int n = 2;
+    (void)nx;
+    nb_status status =
+        nb_scan(nb_func_new(turn, ctx), 1, &carry, 2, x, 3, false, &n, out);
+    if (status != NB_OK) return status;
+    y[0] = nb_add(nb_mean(out[0], -1, NULL, false),
+                  nb_mean(out[1], -1, NULL, false));
+    return *ny = 1, NB_OK;
 }
 
 static nb_func *function(const program *p, recipe *r)
 {
     static const int all[] = {0, 1, 2};
     nb_func *f = nb_func_new(recipe_body, r);
-    nb_vmap_options mapped = {0};
+    int axes[] = {0, 0, 0};
+    nb_vmap_options mapped = {.nin = 3, .in_axes = axes};
+    if (p->seed % 3 == 0) axes[2] = NB_UNMAPPED;
+    if (p->seed % 6 == 3) axes[1] = NB_UNMAPPED;
     r->smooth = p->mode != VALUE && p->mode != COMPILED;
     r->loss = p->mode != VALUE && p->mode != BATCH && p->mode != BATCH2 &&
               p->mode != COMPILED;
@@ -91,6 +123,7 @@ static nb_func *function(const program *p, recipe *r)
     case GRAD_OF_BATCH: return nb_grad(nb_vmap(f, &mapped), 3, all);
     case AGAIN: return nb_value_and_grad(nb_checkpoint(f, NULL), 3, all);
     case SECOND: return nb_jvp(nb_grad(f, 3, all));
+    case LOOP: return nb_value_and_grad(nb_func_new(loop, r), 3, all);
     default: return f;
     }
 }
@@ -110,9 +143,9 @@ static nb_status call(const program *p, nb_func *f, int nx, nb_tensor *const *x,
 static bool arguments(const program *p, int n, nb_tensor **x, nb_tensor **on)
 {
     char text[2 * RECIPE_IN][LAYOUT];
+    recipe_inputs(lanes_of(p->mode), x);
     for (int i = 0; i < n; i++) {
-        x[i] = i < RECIPE_IN ? recipe_input(lanes_of(p->mode))
-                             : draw_like(x[i - RECIPE_IN], -1, 1);
+        if (i >= RECIPE_IN) x[i] = draw_like(x[i - RECIPE_IN], -1, 1);
         layout_draw(text[i], mesh, nb_rank(x[i]), NB_F64);
     }
     for (int i = 0; i < n; i++) {
@@ -133,7 +166,7 @@ static verdict compare(const program *p, recipe *r, int n, nb_tensor **x,
     if (call(&plain, f, n, x, &ny, y) != NB_OK ||
         nb_realize_all(ny, y) != NB_OK)
         return fails("the plain program", nb_error_message());
-    if (p->mode != AGAIN) r->lay = lay_anyhow;
+    if (p->mode != AGAIN && p->mode != LOOP) r->lay = lay_anyhow;
     if (call(p, f, n, on, &nz, z) != NB_OK || nz != ny)
         return fails("call", nb_error_message());
     if (nb_realize_all(nz, z) != NB_OK)

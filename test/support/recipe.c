@@ -190,15 +190,25 @@ recipe recipe_draw(void)
     return r;
 }
 
-nb_tensor *recipe_input(int lanes)
+static int draw_sizes(int lanes, int64_t *size)
 {
-    int64_t size[6];
     int rank = 1 + (int)pick(3), n = 0;
     for (; n < lanes; n++)
         size[n] = 3 + n;
     for (int d = 0; d < rank; d++)
         size[n++] = 1 + pick(6);
-    return draw(n, size, -1, 1);
+    return n;
+}
+
+/* Many are of one shape, so that calls take them as they are. */
+void recipe_inputs(int lanes, nb_tensor **x)
+{
+    int64_t size[6];
+    int n = 0;
+    for (int i = 0; i < RECIPE_IN; i++) {
+        if (!i || pick(2)) n = draw_sizes(lanes, size);
+        x[i] = draw(n, size, -1, 1);
+    }
 }
 
 static nb_tensor *make(const recipe *r, int k, nb_tensor *const *v)

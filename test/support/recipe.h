@@ -24,9 +24,9 @@ typedef struct recipe {
     nb_tensor *(*lay)(nb_tensor *x, unsigned how);
 } recipe;
 
-/* Drawn by uniform; and arguments for it. */
+/* Drawn by uniform; and arguments for it, with dims more in front. */
 recipe recipe_draw(void);
-nb_tensor *recipe_input(int lanes);
+void recipe_inputs(int lanes, nb_tensor **x);
 
 /* As a function: the number, then the last value. */
 nb_status recipe_body(void *ctx, int nx, nb_tensor *const *x, int *ny,
