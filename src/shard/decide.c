@@ -1,4 +1,5 @@
 /* decide.c - decisions: made once for calls that are alike, and kept. */
+#include "core/lanes.h"
 #include "shard/partial.h"
 #include "shard/plan.h"
 #include "shard/region.h"
@@ -101,6 +102,11 @@ static bool update(const nb_work *w, nb_decision *d)
     nb_spec draft;
     int nin = w->f->nin;
     bool ok = true;
+    if (w->call->op ==
+        &nb_op_alias) { /* graphs leave it out: it says nothing */
+        d->need[0] = d->give[0] = w->from[0];
+        return true;
+    }
     if (nin > 64 && !(carried = nb_alloc((size_t)nin * sizeof *carried)))
         return false;
     ok = nb_work_partials(w, carried, &result, &kind);
