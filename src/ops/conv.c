@@ -211,7 +211,7 @@ static nb_tensor *conv_local(const nb_call *c, const nb_blocks *b)
 {
     nb_geometry g = geometry_of(c);
     int64_t in = nb_size(b->in[1], -2);
-    if (in) g.groups = nb_size(b->in[0], -1) / in;
+    g.groups = in ? nb_size(b->in[0], -1) / in : 1;
     return nb_conv_apply(b->in[0], b->in[1], &g);
 }
 
