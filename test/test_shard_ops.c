@@ -373,6 +373,12 @@ int main(int argc, char **argv)
     for (int i = 0; argc < 2 && i < (int)(sizeof broken / sizeof broken[0]);
          i++)
         notices(i, first);
+    nb_caches_clear();
+    if (nb_stats_get().nodes_live) {
+        failed++;
+        printf("FAIL %lld nodes are still alive\n",
+               (long long)nb_stats_get().nodes_live);
+    }
     printf("%d cases, %d hold, %d fail\n", tried, held, failed);
     return failed != 0;
 }

@@ -283,6 +283,12 @@ int main(int argc, char **argv)
         program_try(&p);
         if (i % 100 == 99) nb_caches_clear();
     }
+    nb_caches_clear();
+    if (nb_stats_get().nodes_live) {
+        failed++;
+        printf("FAIL %lld nodes are still alive\n",
+               (long long)nb_stats_get().nodes_live);
+    }
     printf("%d programs, %d hold, %d fail\n", tried, held, failed);
     return failed != 0;
 }
