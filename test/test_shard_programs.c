@@ -169,8 +169,14 @@ static verdict compare(const program *p, recipe *r, int n, nb_tensor **x,
     if (p->mode != AGAIN && p->mode != LOOP) r->lay = lay_anyhow;
     if (call(p, f, n, on, &nz, z) != NB_OK || nz != ny)
         return fails("call", nb_error_message());
+    traffic t = {0};
+    nb_comm_stats_reset(mesh);
+    if (!traffic_of_calls(&t, nz, z))
+        return fails("pricing", nb_error_message());
     if (nb_realize_all(nz, z) != NB_OK)
         return fails("running", nb_error_message());
+    const char *moved = traffic_check(&t, mesh);
+    if (moved) return fails("traffic", moved);
     for (int k = 0; k < ny; k++) {
         const char *bad = blocks_check(z[k], y[k], 1e-8);
         if (bad) return fails(k ? "a result" : "the first result", bad);

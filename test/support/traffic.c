@@ -103,36 +103,45 @@ static void walk_graph(walk *w, const nb_graph *g, nb_tensor **node)
     nb_layouts_free(&l);
 }
 
-/* Leaves first, as the inputs that they are. */
-static int find_leaves(int n, nb_tensor *const *y, nb_tensor **leaf, int found,
-                       int room)
+/* Nodes that have been met, each once; leaves are the inputs that they are. */
+typedef struct nodes {
+    int n, nleaves, room;
+    nb_tensor **at, **leaf;
+} nodes;
+
+static void meet(nodes *s, nb_tensor *x)
 {
-    for (int i = 0; i < n && found < room; i++) {
-        bool known = false;
-        for (int k = 0; k < found; k++)
-            known = known || leaf[k] == y[i];
-        if (known) continue;
-        if (nb_tensor_done(y[i]) || !y[i]->op)
-            leaf[found++] = y[i];
-        else
-            found =
-                find_leaves(y[i]->nin, nb_tensor_in(y[i]), leaf, found, room);
+    for (int k = 0; k < s->n; k++)
+        if (s->at[k] == x) return;
+    if (s->n == s->room) {
+        s->room = 2 * s->room + 64;
+        s->at = realloc(s->at, (size_t)s->room * sizeof *s->at);
+        s->leaf = realloc(s->leaf, (size_t)s->room * sizeof *s->leaf);
     }
-    return found;
+    s->at[s->n++] = x;
+    if (nb_tensor_done(x) || !x->op) {
+        s->leaf[s->nleaves++] = x;
+        return;
+    }
+    for (int i = 0; i < x->nin; i++)
+        meet(s, nb_tensor_in(x)[i]);
 }
 
 bool traffic_of_calls(traffic *t, int n, nb_tensor *const *y)
 {
-    enum { LEAVES = 4096 };
-    static nb_tensor *leaf[LEAVES];
     walk w = {.t = t};
-    nb_graph *g;
+    nodes met = {0};
+    nb_graph *g = NULL;
     bool on_mesh = false;
     for (int i = 0; i < n; i++)
         on_mesh = on_mesh || (y[i]->sharding && !nb_tensor_done(y[i]));
     if (!on_mesh) return true;
-    int leaves = find_leaves(n, y, leaf, 0, LEAVES);
-    if (nb_graph_of(leaves, leaf, n, y, &g) != NB_OK) return false;
+    for (int i = 0; i < n; i++)
+        meet(&met, y[i]);
+    bool ok = nb_graph_of(met.nleaves, met.leaf, n, y, &g) == NB_OK;
+    free(met.at);
+    free(met.leaf);
+    if (!ok) return false;
     nb_tensor **node = calloc((size_t)g->n + 1, sizeof *node);
     nb_scope_open();
     walk_graph(&w, g, node);
