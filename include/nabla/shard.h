@@ -20,7 +20,7 @@
 #ifndef NABLA_SHARD_H
 #define NABLA_SHARD_H
 
-#include "nabla/tensor.h"
+#include "nabla/graph.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -150,6 +150,11 @@ NB_API nb_tensor *nb_reshard_like(nb_tensor *y, const nb_tensor *x);
 
 /* How x lies, hidden axes first; NULL: on no mesh. */
 NB_API const nb_spec *nb_sharding(const nb_tensor *x);
+
+/* What the op that made x, such as reshard, was told to lay it out as; NULL: it
+ * was another.  And that of line k of a recorded program. */
+NB_API const nb_spec *nb_target_of(const nb_tensor *x);
+NB_API const nb_spec *nb_graph_target(const nb_graph *g, int k);
 
 /* The block of x, realised, that the device at a position has, as a tensor of
  * its own, hidden axes shown; NULL with an error if another process has it. */

@@ -48,8 +48,10 @@ reduce_sum_physical slice_update squeeze_physical tensordot unique_all
 unique_counts unique_inverse unsqueeze_physical unstack zeros_like
 """
 
-# Types of rules, and where they are.
-RULES = "OpShardingRuleTemplate infer_from_rule propagate_sharding OpShardingRule"
+# Rules and what is done with them, and where they are.
+RULES = """
+OpShardingRule OpShardingRuleTemplate infer_from_rule propagate_sharding
+"""
 RULES_IN = "core.sharding.spmd core.sharding.propagation"
 
 # The families of ops, by the submodule of nabla.ops.

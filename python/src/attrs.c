@@ -69,8 +69,10 @@ PyObject *nb_py_op_kwargs(PyObject *o)
     nb_op *op = nb_op_find(nb_op_name_of(x));
     char how = ((nb_py_tensor *)o)->buffer_ops;
     PyObject *d = PyDict_New();
+    const nb_spec *to = nb_target_of(x);
     nb_arg arg;
-    for (int i = 0; d && find_arg(op, i, &arg); i++) {
+    if (d && to && !nb_py_add_target(d, to)) Py_CLEAR(d);
+    for (int i = 0; d && !to && find_arg(op, i, &arg); i++) {
         char *text = nb_attr_text(x, i);
         if (!text) break;
         if (!add_text(d, &arg, text)) Py_CLEAR(d);

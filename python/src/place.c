@@ -279,6 +279,17 @@ PyMethodDef nb_py_place_methods[] = {
     {"_gathered", gathered, METH_NOARGS, NULL},
     {0}};
 
+bool nb_py_add_target(PyObject *kwargs, const nb_spec *s)
+{
+    PyObject *spec = nb_py_spec_to(s);
+    PyObject *mesh = spec ? nb_py_mesh_to(nb_spec_mesh(s)) : NULL;
+    bool ok = mesh && PyDict_SetItemString(kwargs, "mesh", mesh) == 0 &&
+              PyDict_SetItemString(kwargs, "spec", spec) == 0;
+    Py_XDECREF(spec);
+    Py_XDECREF(mesh);
+    return ok;
+}
+
 /* sharding_picture(spec, shape, format) */
 static PyObject *picture(PyObject *self, PyObject *args)
 {

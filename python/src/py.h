@@ -140,6 +140,9 @@ int nb_py_shard_add(PyObject *module);
 extern PyGetSetDef nb_py_place_getset[];
 extern PyMethodDef nb_py_place_methods[], nb_py_place_functions[];
 
+/* mesh= and spec= of a call that places. */
+bool nb_py_add_target(PyObject *kwargs, const nb_spec *s);
+
 /* Hidden sizes, the newest first, while the engine has it last; how many. */
 int nb_py_hidden_sizes(const nb_tensor *x, int64_t *size);
 

@@ -76,7 +76,9 @@ static PyObject *kwargs_of(const nb_graph *g, int k)
     PyObject *all = PyDict_New();
     nb_arg arg;
     nb_value v;
-    for (int i = 0; all && nb_graph_attr(g, k, i, &arg, &v); i++) {
+    const nb_spec *to = nb_graph_target(g, k);
+    if (all && to && !nb_py_add_target(all, to)) Py_CLEAR(all);
+    for (int i = 0; all && !to && nb_graph_attr(g, k, i, &arg, &v); i++) {
         PyObject *o = value_of(&arg, &v);
         if (!o || PyDict_SetItemString(all, arg.name, o) < 0) Py_CLEAR(all);
         Py_XDECREF(o);

@@ -122,6 +122,7 @@ static bool add_call(collector *c, nb_tensor *x)
 {
     nb_line line = {.kind = NB_LINE_CALL,
                     .dtype = (nb_dtype)x->dtype,
+                    .sharding = x->flags & NB_MULTI ? NULL : x->sharding,
                     .op = x->op,
                     .multi = x->flags & NB_MULTI,
                     .nin = x->nin,

@@ -18,7 +18,8 @@ typedef struct nb_line {
     bool multi;           /* a call with several results */
     int64_t number;       /* bits, in dtype */
     nb_tensor *captured;  /* kept */
-    const void *sharding; /* of an input or what is captured; or NULL */
+    const void *sharding; /* how it lies, of a call as it was recorded; or NULL:
+                           * on no mesh, or several results */
     nb_op *op;
     int nin, nattr;
     int *in;

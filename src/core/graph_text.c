@@ -58,6 +58,7 @@ static void print_lanes(printer *p, const nb_line *l)
         nb_lane lane = s->lane[d];
         nb_text_add(p->t, "%lld%s", (long long)nb_extent_get(lane.size),
                     lane.thin ? "~" : "");
+        if (l->sharding) nb_layouts.dim(p->t, l->sharding, d);
         if (l->kind == NB_LINE_INPUT && lane.id != d + 1)
             nb_text_add(p->t, "'%d", lane.id);
         if (d) nb_text_add(p->t, ",");
@@ -71,10 +72,13 @@ static void print_type(printer *p, const nb_line *l)
 {
     nb_text_add(p->t, "%s[", nb_dtype_brief(l->dtype));
     print_lanes(p, l);
-    for (int d = 0; d < l->shape.rank; d++)
+    for (int d = 0; d < l->shape.rank; d++) {
         nb_text_add(p->t, "%s%lld", d ? "," : "",
                     (long long)nb_extent_get(l->shape.size[d]));
+        if (l->sharding) nb_layouts.dim(p->t, l->sharding, l->shape.nlanes + d);
+    }
     nb_text_add(p->t, "]");
+    if (l->sharding) nb_layouts.pending(p->t, l->sharding);
 }
 
 /* Numbers: as short as reads back the same, floats with a point. */
@@ -190,10 +194,17 @@ static int arguments(const nb_line *l, argument *all)
     return n;
 }
 
+/* A layout is an argument as itself. */
+static void print_target(printer *p, const nb_line *l)
+{
+    nb_text_add(p->t, ", ");
+    nb_layouts.target(p->t, (const void *)(intptr_t)l->attr[0]);
+}
+
 static void print_call(printer *p, const page *g, const nb_line *l)
 {
     argument all[NB_MAX_PARAMS];
-    int n = arguments(l, all);
+    int n = l->op->places ? 0 : arguments(l, all);
     nb_text_add(p->t, "%s(", l->op->name);
     for (int i = 0; i < l->nin; i++) {
         if (i) nb_text_add(p->t, ", ");
@@ -203,6 +214,7 @@ static void print_call(printer *p, const page *g, const nb_line *l)
         nb_text_add(p->t, l->nin || i ? ", %s=" : "%s=", all[i].param->name);
         nb_arg_value(p->t, all[i].param, all[i].at);
     }
+    if (l->op->places) print_target(p, l);
     nb_text_add(p->t, ")");
 }
 
@@ -297,6 +309,19 @@ static bool print_graph(printer *p, const nb_graph *graph, const char *name)
     return k >= 0;
 }
 
+/* A line for each mesh. */
+static void print_meshes(printer *p, const nb_graph *g)
+{
+    for (int k = 0; k < g->n; k++) {
+        const void *own = g->line[k].sharding;
+        bool known = !own;
+        for (int i = 0; i < k && !known; i++)
+            known = g->line[i].sharding &&
+                    nb_layouts.same_mesh(g->line[i].sharding, own);
+        if (!known) nb_layouts.mesh(p->t, own);
+    }
+}
+
 static char *finished(nb_text *t, bool ok)
 {
     if (ok && !t->failed) return t->data;
@@ -308,6 +333,7 @@ char *nb_graph_text_with(const nb_graph *g, int what)
 {
     nb_text t = {0};
     printer p = {.t = &t, .what = what};
+    print_meshes(&p, g);
     return finished(&t, print_graph(&p, g, "fn"));
 }
 

@@ -169,6 +169,18 @@ static inline nb_tensor *nb_laid_like(nb_tensor *y, const nb_tensor *x)
     return y && x->sharding ? nb_layer(y, x) : y;
 }
 
+/* How layouts stand in listings: "@dp" behind the size of a stored dim, "{P:tp}"
+ * behind a type, the arguments of a call that places, and the line of a
+ * mesh. */
+typedef struct nb_layout_words {
+    void (*dim)(nb_text *t, const void *sharding, int dim);
+    void (*pending)(nb_text *t, const void *sharding);
+    void (*target)(nb_text *t, const void *sharding);
+    void (*mesh)(nb_text *t, const void *sharding);
+    bool (*same_mesh)(const void *a, const void *b);
+} nb_layout_words;
+extern const nb_layout_words nb_layouts;
+
 /* Programs that run many times, from x to y: core's users ask for them, run
  * makes them, the code at once or when they are ready to run.  NULL without an
  * error: they had better run op by op.  Inputs of a run have the types of x and

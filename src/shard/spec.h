@@ -45,8 +45,10 @@ const nb_spec *nb_spec_whole(const nb_mesh *m, int rank, bool open);
  * as they stand in types. */
 void nb_spec_write_dim(nb_text *t, const nb_spec *s, int dim);
 void nb_spec_write_partial(nb_text *t, const nb_spec *s);
-/* "(<dp, *> | partial={'tp'})", as it stands behind types of printed tensors;
- * the first dims are hidden: left of a bar, the last of them first. */
+/* "<dp, *>", and "(<dp, *> | partial={'tp'})", as it stands behind types of
+ * printed tensors; the first dims are hidden: left of a bar, the last of them
+ * first. */
+void nb_spec_write_dims(nb_text *t, const nb_spec *s, int hidden);
 void nb_spec_write_layout(nb_text *t, const nb_spec *s, int hidden);
 const char *nb_kind_name(nb_reduce kind);
 bool nb_kind_find(const char *name, size_t n, nb_reduce *kind);

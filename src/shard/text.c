@@ -122,14 +122,20 @@ static void add_layout(nb_text *t, const nb_mesh *m, const nb_cut *l)
     if (l->n > 1) nb_text_add(t, ")");
 }
 
-void nb_spec_write_layout(nb_text *t, const nb_spec *s, int hidden)
+void nb_spec_write_dims(nb_text *t, const nb_spec *s, int hidden)
 {
-    nb_text_add(t, "(<");
+    nb_text_add(t, "<");
     for (int d = 0; d < s->rank; d++) {
         if (d) nb_text_add(t, d == hidden ? " | " : ", ");
         add_layout(t, s->mesh, &s->dim[d < hidden ? hidden - 1 - d : d].axes);
     }
     nb_text_add(t, hidden && hidden == s->rank ? " | >" : ">");
+}
+
+void nb_spec_write_layout(nb_text *t, const nb_spec *s, int hidden)
+{
+    nb_text_add(t, "(");
+    nb_spec_write_dims(t, s, hidden);
     for (int i = 0; i < s->partial.n; i++) {
         nb_text_add(t, i ? ", " : " | partial={");
         add_axis(t, s->mesh, s->partial.at[i], "'");

@@ -12,6 +12,7 @@ from nabla.core.sharding.propagation import (
     OpShardingRuleTemplate,
 )
 
+import nabla as nb
 from nabla import _rules
 
 parse = OpShardingRuleTemplate.parse
@@ -158,4 +159,4 @@ def test_rules_stand_beside_specs():
 
 
 def test_examples_are_true():
-    assert doctest.testmod(_rules).failed == 0
+    assert doctest.testmod(_rules, extraglobs={"nb": nb}).failed == 0
