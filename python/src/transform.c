@@ -437,6 +437,17 @@ static PyObject *tape_close(PyObject *o, PyObject *list)
 
 typedef nb_status walk(nb_tape *t, nb_tensor *const *in, nb_tensor **out);
 
+/* Gradients lie over devices as what they belong to. */
+static bool lay(PyObject *x, nb_tensor **cx)
+{
+    for (Py_ssize_t i = 0; i < PyList_Size(x); i++)
+        if (cx[i]) {
+            cx[i] = nb_reshard_like(cx[i], nb_py_get(PyList_GetItem(x, i)));
+            if (!cx[i]) return false;
+        }
+    return true;
+}
+
 static PyObject *tape_walk(PyObject *o, PyObject *list, bool back)
 {
     tape *self = (tape *)o;
@@ -454,7 +465,7 @@ static PyObject *tape_walk(PyObject *o, PyObject *list, bool back)
     if (out && nb_scope_open() == NB_OK) {
         nb_py_locate();
         walk *f = back ? nb_tape_pull : nb_tape_push;
-        if (f(self->tape, in, out) == NB_OK)
+        if (f(self->tape, in, out) == NB_OK && (!back || lay(self->x, out)))
             y = nb_py_list(back ? nx : ny, out);
         LEAVE;
     }

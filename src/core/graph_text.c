@@ -58,7 +58,7 @@ static void print_lanes(printer *p, const nb_line *l)
         nb_lane lane = s->lane[d];
         nb_text_add(p->t, "%lld%s", (long long)nb_extent_get(lane.size),
                     lane.thin ? "~" : "");
-        if (l->sharding) nb_layouts.dim(p->t, l->sharding, d);
+        if (l->sharding) nb_layout_print.dim(p->t, l->sharding, d);
         if (l->kind == NB_LINE_INPUT && lane.id != d + 1)
             nb_text_add(p->t, "'%d", lane.id);
         if (d) nb_text_add(p->t, ",");
@@ -75,10 +75,11 @@ static void print_type(printer *p, const nb_line *l)
     for (int d = 0; d < l->shape.rank; d++) {
         nb_text_add(p->t, "%s%lld", d ? "," : "",
                     (long long)nb_extent_get(l->shape.size[d]));
-        if (l->sharding) nb_layouts.dim(p->t, l->sharding, l->shape.nlanes + d);
+        if (l->sharding)
+            nb_layout_print.dim(p->t, l->sharding, l->shape.nlanes + d);
     }
     nb_text_add(p->t, "]");
-    if (l->sharding) nb_layouts.pending(p->t, l->sharding);
+    if (l->sharding) nb_layout_print.pending(p->t, l->sharding);
 }
 
 /* Numbers: as short as reads back the same, floats with a point. */
@@ -198,7 +199,7 @@ static int arguments(const nb_line *l, argument *all)
 static void print_target(printer *p, const nb_line *l)
 {
     nb_text_add(p->t, ", ");
-    nb_layouts.target(p->t, (const void *)(intptr_t)l->attr[0]);
+    nb_layout_print.target(p->t, (const void *)(intptr_t)l->attr[0]);
 }
 
 static void print_call(printer *p, const page *g, const nb_line *l)
@@ -317,8 +318,8 @@ static void print_meshes(printer *p, const nb_graph *g)
         bool known = !own;
         for (int i = 0; i < k && !known; i++)
             known = g->line[i].sharding &&
-                    nb_layouts.same_mesh(g->line[i].sharding, own);
-        if (!known) nb_layouts.mesh(p->t, own);
+                    nb_layout_print.same_mesh(g->line[i].sharding, own);
+        if (!known) nb_layout_print.mesh(p->t, own);
     }
 }
 

@@ -179,7 +179,7 @@ typedef struct nb_layout_words {
     void (*mesh)(nb_text *t, const void *sharding);
     bool (*same_mesh)(const void *a, const void *b);
 } nb_layout_words;
-extern const nb_layout_words nb_layouts;
+extern const nb_layout_words nb_layout_print;
 
 /* Programs that run many times, from x to y: core's users ask for them, run
  * makes them, the code at once or when they are ready to run.  NULL without an

@@ -44,8 +44,8 @@ static bool same_mesh(const void *a, const void *b)
     return ((const nb_spec *)a)->mesh == ((const nb_spec *)b)->mesh;
 }
 
-const nb_layout_words nb_layouts = {write_dim, write_pending, write_target,
-                                    write_mesh, same_mesh};
+const nb_layout_words nb_layout_print = {write_dim, write_pending, write_target,
+                                         write_mesh, same_mesh};
 
 const nb_spec *nb_target_of(const nb_tensor *x)
 {
