@@ -120,6 +120,11 @@ static bool find_plain(int n, nb_tensor *const *node, int nroots,
     return ok;
 }
 
+static bool add_kept(nb_list *l, nb_tensor *x)
+{
+    return nb_list_add(l, x) && nb_keep(x);
+}
+
 /* Under the graph lock.  A node that is held by more than the nodes and the
  * list of them is a result too. */
 static bool find_ends(int n, nb_tensor *const *node, int nroots,
@@ -139,7 +144,7 @@ static bool find_ends(int n, nb_tensor *const *node, int nroots,
                 x->slot++;
             } else if (x->mark != input) {
                 x->mark = input;
-                ok = nb_list_add(in, nb_keep(x));
+                ok = add_kept(in, x);
             }
         }
     for (int k = 0; ok && k < n; k++) {
@@ -148,7 +153,7 @@ static bool find_ends(int n, nb_tensor *const *node, int nroots,
             held = root[i] == node[k];
         if (held && node[k]->sharding && !nb_tensor_done(node[k]) &&
             !(node[k]->flags & NB_MULTI))
-            ok = nb_list_add(out, nb_keep(node[k]));
+            ok = add_kept(out, node[k]);
     }
     return ok;
 }

@@ -2,6 +2,7 @@
 #include "run/spmd.h"
 
 #include "comm/comm.h"
+#include "ops/print.h"
 #include "run/exec.h"
 #include "run/exec_parts.h"
 #include "run/shards.h"
@@ -241,9 +242,11 @@ static bool run_device(void *ctx, int position)
     int nx = s->nx + s->ncaptured + s->nnumbers;
     size_t n = (size_t)(nx + s->ny + 2);
     nb_tensor **x = nb_alloc(n * sizeof *x);
-    bool ok = x && nb_scope_open() == NB_OK;
+    bool ok = x && nb_scope_open() == NB_OK, quiet = nb_print_quiet;
     if (ok) {
+        nb_print_quiet = quiet || position > 0; /* one speaks for all */
         ok = run_blocks(r, position, x, x + nx);
+        nb_print_quiet = quiet;
         nb_scope_close(0, NULL);
     }
     nb_free(x);

@@ -168,6 +168,31 @@ static const nb_spec *active(const nb_spec *s, int priority)
     return nb_spec_intern(&draft);
 }
 
+/* Whether a dim along the factor is split on the axis. */
+static bool is_said(const problem *p, int factor, nb_axis a)
+{
+    for (int t = 0; t < p->f.nin + p->f.nout; t++)
+        for (int d = 0; p->w.spec[t] && d < p->f.tensor[t].rank; d++) {
+            const nb_dim *dim = &p->f.tensor[t].dim[d];
+            for (int i = 0; i < dim->n; i++)
+                if (dim->factor[i] == factor &&
+                    nb_cut_has(&p->w.spec[t]->dim[d].axes, a))
+                    return true;
+        }
+    return false;
+}
+
+/* What an op would do with axes of a factor that it needs whole, splitting
+ * another one with them, is not propagated. */
+static void keep_said(problem *p)
+{
+    for (int k = 0; k < p->f.n; k++) {
+        nb_cut *l = &p->w.axes[k];
+        for (int i = 0; i < l->n; i++)
+            if (!is_said(p, k, l->at[i])) l->n = (uint8_t)i;
+    }
+}
+
 /* Whether the tensor may be split on all that `to` adds to dim d. */
 static bool is_free(const nb_spec *s, int d, const nb_cut *to)
 {
@@ -206,6 +231,7 @@ nb_status nb_rule_propagate(const nb_rule *r, const nb_mesh *m, int priority,
     for (int t = 0; ok && t < n; t++)
         if (spec[t]) ok = (now[t] = active(spec[t], priority)) != NULL;
     ok = ok && solve(&p, r, m, n, now);
+    if (ok) keep_said(&p);
     for (int t = 0; ok && t < n; t++) {
         const nb_spec *was = spec[t] ? spec[t] : p.w.from[t];
         ok = (now[t] = extended(&p, t, was)) != NULL;

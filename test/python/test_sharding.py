@@ -707,6 +707,17 @@ def test_listings_show_layouts():
     assert node.kwargs == {"mesh": m, "spec": ShardingSpec(m, ["tp", None])}
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_one_device_prints_for_all(compiled, capfd):
+    def f(x):
+        nb.debug.print("sum {}", nb.sum(x))
+        return x * 2
+
+    f = nb.compile(f) if compiled else f
+    same(f(nb.ones((8, 4)).shard(M24(), P("dp"))), np.full((8, 4), 2))
+    assert capfd.readouterr().out.splitlines() == ["sum 32.0"]
+
+
 # vmap.
 
 
