@@ -4,6 +4,7 @@
 #include "base/half.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { BLOCK = 1024 };
 
@@ -13,6 +14,7 @@ enum { BLOCK = 1024 };
 #define T     int8_t
 #define A     int8_t
 #define U     unsigned
+#define PLAIN 1
 #define LOAD  SAME
 #define STORE SAME
 #define LEAST INT8_MIN
@@ -23,6 +25,7 @@ enum { BLOCK = 1024 };
 #define T     int16_t
 #define A     int16_t
 #define U     unsigned
+#define PLAIN 1
 #define LOAD  SAME
 #define STORE SAME
 #define LEAST INT16_MIN
@@ -33,6 +36,7 @@ enum { BLOCK = 1024 };
 #define T     int32_t
 #define A     int32_t
 #define U     uint32_t
+#define PLAIN 1
 #define LOAD  SAME
 #define STORE SAME
 #define LEAST INT32_MIN
@@ -43,6 +47,7 @@ enum { BLOCK = 1024 };
 #define T     int64_t
 #define A     int64_t
 #define U     uint64_t
+#define PLAIN 1
 #define LOAD  SAME
 #define STORE SAME
 #define LEAST INT64_MIN
@@ -53,6 +58,7 @@ enum { BLOCK = 1024 };
 #define T     uint8_t
 #define A     uint8_t
 #define U     unsigned
+#define PLAIN 1
 #define LOAD  SAME
 #define STORE SAME
 #define LEAST 0
@@ -63,6 +69,7 @@ enum { BLOCK = 1024 };
 #define T     uint16_t
 #define A     uint16_t
 #define U     unsigned
+#define PLAIN 1
 #define LOAD  SAME
 #define STORE SAME
 #define LEAST 0
@@ -73,6 +80,7 @@ enum { BLOCK = 1024 };
 #define T     uint32_t
 #define A     uint32_t
 #define U     uint32_t
+#define PLAIN 1
 #define LOAD  SAME
 #define STORE SAME
 #define LEAST 0
@@ -83,6 +91,7 @@ enum { BLOCK = 1024 };
 #define T     uint64_t
 #define A     uint64_t
 #define U     uint64_t
+#define PLAIN 1
 #define LOAD  SAME
 #define STORE SAME
 #define LEAST 0
@@ -93,6 +102,7 @@ enum { BLOCK = 1024 };
 #define T     uint16_t
 #define A     float
 #define U     float
+#define PLAIN 0
 #define LOAD  nb_f16_to_f32
 #define STORE nb_f32_to_f16
 #define LEAST -INFINITY
@@ -103,6 +113,7 @@ enum { BLOCK = 1024 };
 #define T     uint16_t
 #define A     float
 #define U     float
+#define PLAIN 0
 #define LOAD  nb_bf16_to_f32
 #define STORE nb_f32_to_bf16
 #define LEAST -INFINITY
@@ -113,6 +124,7 @@ enum { BLOCK = 1024 };
 #define T     float
 #define A     float
 #define U     float
+#define PLAIN 1
 #define LOAD  SAME
 #define STORE SAME
 #define LEAST -INFINITY
@@ -123,6 +135,7 @@ enum { BLOCK = 1024 };
 #define T     double
 #define A     double
 #define U     double
+#define PLAIN 1
 #define LOAD  SAME
 #define STORE SAME
 #define LEAST -INFINITY
@@ -155,7 +168,10 @@ void nb_combine(nb_dtype dtype, nb_reduce kind, int n, const void *const *x,
                 int64_t count, void *out)
 {
     if (dtype == NB_BOOL) kind = on_bools[kind];
-    combine[dtype](kind, n, x, count, out);
+    if (n == 1)
+        memcpy(out, x[0], (size_t)count * nb_dtype_size(dtype));
+    else
+        combine[dtype](kind, n, x, count, out);
 }
 
 void nb_identity_fill(nb_dtype dtype, nb_reduce kind, int64_t count, void *out)

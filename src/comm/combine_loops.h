@@ -1,41 +1,50 @@
 /* combine_loops.h - combine.c for one dtype: NAME of it, T as stored, A in
- * which it is combined, LOAD and STORE between the two, U in which integers
- * wrap.  Blocks are short enough to stay in the nearest cache. */
+ * which it is combined, LOAD and STORE between the two, PLAIN if they are the
+ * same, U in which integers wrap.  Blocks stay in the nearest cache. */
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b)  JOIN_(a, b)
 #define FN(f)       JOIN(f, NAME)
-#define LOOP(expression)              \
-    for (int i = 0; i < n; i++) {     \
-        A a = acc[i], b = LOAD(x[i]); \
-        acc[i] = (A)(expression);     \
-    }                                 \
+#define LOOP(left, expression)      \
+    for (int i = 0; i < n; i++) {   \
+        A a = left, b = LOAD(x[i]); \
+        acc[i] = (A)(expression);   \
+    }                               \
     break
-
-static void FN(join)(nb_reduce kind, int n, A *acc, const T *x)
-{
-    switch (kind) {
-    case NB_SUM: LOOP((U)a + (U)b);
-    case NB_PROD: LOOP((U)a * (U)b);
-    case NB_MAX: LOOP(a > b || a != a ? a : b);
-    case NB_MIN: LOOP(a < b || a != a ? a : b);
-    case NB_AND: LOOP(a != 0 && b != 0);
-    case NB_OR: LOOP(a != 0 || b != 0);
+#define KINDS(left)                                   \
+    switch (kind) {                                   \
+    case NB_SUM: LOOP(left, (U)a + (U)b);             \
+    case NB_PROD: LOOP(left, (U)a *(U)b);             \
+    case NB_MAX: LOOP(left, a > b || a != a ? a : b); \
+    case NB_MIN: LOOP(left, a < b || a != a ? a : b); \
+    case NB_AND: LOOP(left, a != 0 && b != 0);        \
+    case NB_OR: LOOP(left, a != 0 || b != 0);         \
     }
+
+static void FN(first)(nb_reduce kind, int n, A *restrict acc, const T *w,
+                      const T *x)
+{
+    KINDS(LOAD(w[i]))
 }
 
+static void FN(next)(nb_reduce kind, int n, A *restrict acc, const T *x)
+{
+    KINDS(acc[i])
+}
+
+/* Where elements are combined as they are stored, that is done in place. */
 static void FN(combine)(nb_reduce kind, int n, const void *const *x,
                         int64_t count, void *out)
 {
-    A acc[BLOCK];
-    T *y = out;
+    A block[BLOCK];
     for (int64_t at = 0; at < count; at += BLOCK) {
         int size = (int)(count - at < BLOCK ? count - at : BLOCK);
-        for (int i = 0; i < size; i++)
-            acc[i] = LOAD(((const T *)x[0])[at + i]);
-        for (int k = 1; k < n; k++)
-            FN(join)(kind, size, acc, (const T *)x[k] + at);
-        for (int i = 0; i < size; i++)
-            y[at + i] = STORE(acc[i]);
+        T *y = (T *)out + at;
+        A *acc = PLAIN ? (A *)y : block;
+        FN(first)(kind, size, acc, (const T *)x[0] + at, (const T *)x[1] + at);
+        for (int k = 2; k < n; k++)
+            FN(next)(kind, size, acc, (const T *)x[k] + at);
+        for (int i = 0; !PLAIN && i < size; i++)
+            y[i] = STORE(acc[i]);
     }
 }
 
@@ -52,7 +61,9 @@ static void FN(fill)(nb_reduce kind, int64_t count, void *out)
 #undef JOIN
 #undef FN
 #undef LOOP
+#undef KINDS
 #undef NAME
+#undef PLAIN
 #undef T
 #undef A
 #undef U

@@ -25,6 +25,7 @@
 #include <stdlib.h>
 
 typedef struct worker {
+    struct worker *next;
     pthread_t thread;
     sem_t go;
     nb_device device;
@@ -32,8 +33,8 @@ typedef struct worker {
 
 static struct {
     pthread_mutex_t turn; /* held while a run lasts */
-    int count, room;
-    worker **at;
+    int count;            /* that run; those behind them in the list do not */
+    worker *first;
     bool registered, quit;
 
     nb_device_fn *fn;
@@ -141,54 +142,57 @@ static void stop(void)
 {
     if (pthread_mutex_trylock(&crew.turn)) return;
     crew.quit = true;
-    for (int i = 0; i < crew.count; i++)
-        sem_post(&crew.at[i]->go);
-    for (int i = 0; i < crew.count; i++)
-        pthread_join(crew.at[i]->thread, NULL);
+    worker *w = crew.first;
+    for (int i = 0; i < crew.count; i++, w = w->next) {
+        sem_post(&w->go);
+        pthread_join(w->thread, NULL);
+    }
     crew.count = 0;
     pthread_mutex_unlock(&crew.turn);
 }
 
-static bool make_room(int n)
+static bool get_ready(void)
 {
     if (!crew.registered)
         crew.registered = !sem_init(&crew.done, 0, 0) &&
                           !pthread_atfork(NULL, NULL, start_anew) &&
                           !atexit(stop);
-    if (!crew.registered) return nb_fail_memory(0, "devices");
-    if (n <= crew.room) return true;
-    worker **at = nb_alloc_forever((size_t)n * sizeof *at);
-    if (!at) return false;
-    for (int i = 0; i < crew.room; i++)
-        at[i] = crew.at[i];
-    crew.at = at;
-    crew.room = n;
-    return true;
+    return crew.registered || nb_fail_memory(0, "devices");
+}
+
+/* The worker behind all that run, made if need be. */
+static worker *idle_worker(void)
+{
+    worker **at = &crew.first;
+    for (int i = 0; i < crew.count; i++)
+        at = &(*at)->next;
+    if (!*at) *at = nb_alloc_forever(sizeof **at);
+    return *at;
 }
 
 static bool add_worker(void)
 {
-    worker **w = &crew.at[crew.count];
+    worker *w = idle_worker();
     sigset_t all, before;
-    if (!*w && !(*w = nb_alloc_forever(sizeof **w))) return false;
-    sem_init(&(*w)->go, 0, 0);
+    if (!w) return false;
+    sem_init(&w->go, 0, 0);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&(*w)->thread, NULL, work, *w);
+    int rc = pthread_create(&w->thread, NULL, work, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc)
         return nb_fail(NB_ERUNTIME,
                        "mesh: the system gives no thread for device %d of this "
                        "process",
                        crew.count + 1);
-    pthread_setname_np((*w)->thread, "nabla device");
+    pthread_setname_np(w->thread, "nabla device");
     crew.count++;
     return true;
 }
 
 static bool prepare(const nb_mesh *m, int others)
 {
-    if (!make_room(others) || !nb_counters_get(m)) return false;
+    if (!get_ready() || !nb_counters_get(m)) return false;
     while (crew.count < others)
         if (!add_worker()) return false;
     return true;
@@ -211,12 +215,15 @@ static void run_all(const nb_mesh *m, nb_link *link, int here)
     nb_device mine = {.mesh = m, .link = link, .source = ""};
     crew.left = here;
     crew.failed = crew.by_itself = false;
-    for (int i = 0, k = 0; i < m->ndevices; i++) {
+    while (!nb_device_is_here(m, mine.position))
+        mine.position++;
+    worker *w = crew.first;
+    for (int i = mine.position + 1; i < m->ndevices; i++) {
         if (here < m->ndevices && !nb_device_is_here(m, i)) continue;
-        nb_device *d = k == 0 ? &mine : &crew.at[k - 1]->device;
-        *d = mine;
-        d->position = i;
-        if (k++ > 0) sem_post(&crew.at[k - 2]->go);
+        w->device = mine;
+        w->device.position = i;
+        sem_post(&w->go);
+        w = w->next;
     }
     be(&mine);
     wait_for(&crew.done);

@@ -43,7 +43,8 @@ typedef struct nb_hall {
     bool spans; /* others have devices of the mesh too */
     int room, first;
     char message[1024];
-    nb_seat *at; /* by position */
+    nb_seat *at;     /* by position */
+    void **outgrown; /* seats there were before, in a list */
 } nb_hall;
 
 nb_hall *nb_hall_get(void);

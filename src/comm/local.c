@@ -343,14 +343,16 @@ static void leave(nb_link *l, nb_device *me)
     pthread_mutex_unlock(&hall.lock);
 }
 
-/* One block, for ever: seats, what they lack, what they see. */
+/* One block, for ever: a link to the one before, seats, what they see, what they
+ * lack. */
 static bool make_room(int n)
 {
     size_t each = sizeof(nb_seat) + (size_t)n * (sizeof(void *) + sizeof(bool));
     pthread_condattr_t monotonic;
     if (n <= hall.room) return true;
-    nb_seat *at = nb_alloc_forever((size_t)n * each);
-    if (!at) return false;
+    void **block = nb_alloc_forever(sizeof *block + (size_t)n * each);
+    if (!block) return false;
+    nb_seat *at = (nb_seat *)(block + 1);
     const void **data = (const void **)(at + n);
     bool *lacks = (bool *)(data + (size_t)n * (size_t)n);
     pthread_condattr_init(&monotonic);
@@ -361,6 +363,8 @@ static bool make_room(int n)
         at[i].lacks = lacks + (size_t)i * (size_t)n;
     }
     pthread_condattr_destroy(&monotonic);
+    *block = hall.outgrown;
+    hall.outgrown = block;
     hall.at = at;
     hall.room = n;
     return true;

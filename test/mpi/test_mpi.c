@@ -98,7 +98,7 @@ static void runs(void)
 typedef struct large {
     nb_hop step;
     int64_t size;
-    int wrong;
+    atomic_int wrong;
 } large;
 
 static nb_spec one_axis(const nb_mesh *m, bool split, bool pending)
@@ -214,7 +214,7 @@ typedef struct act {
 static bool run_act(void *ctx, int position)
 {
     act *a = ctx;
-    large l = a->l;
+    large l = {.step = a->l.step, .size = a->l.size};
     nb_device *me = nb_device_now();
     int what = position == a->who ? a->what : DO;
     me->source = position == a->who ? "other.py:9" : "model.py:7";
