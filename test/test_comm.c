@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -439,6 +440,41 @@ static void all_devices_are_here(void **state)
     assert_false(nb_device_is_here(line(5), 5));
 }
 
+static void one_process_is_rank_0_of_1(void **state)
+{
+    (void)state;
+    assert_int_equal(nb_distributed_rank(), 0);
+    assert_int_equal(nb_distributed_size(), 1);
+    assert_int_equal(nb_distributed_barrier(), NB_OK);
+}
+
+static void nccl_has_a_version_or_is_not_here(void **state)
+{
+    (void)state;
+    int version = nb_distributed_nccl();
+    assert_true(version > 2000 ||
+                strstr(nb_error_message(), "nccl: libnccl.so.2 is not here"));
+    nb_error_clear();
+}
+
+/* In a process of its own, since it is decided once. */
+static void a_missing_mpi_is_an_error_and_no_more(void **state)
+{
+    (void)state;
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        setenv("NABLA_MPI", "/nowhere/libnabla_mpi.so", 1);
+        bool said = nb_distributed_init() == NB_ERUNTIME &&
+                    strstr(nb_error_message(), "cannot be reached");
+        nb_error_clear();
+        bool again = nb_devices_here(line(4)) == 0 && nb_failed();
+        _exit(said && again ? 0 : 1);
+    }
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     alarm(300);
@@ -460,6 +496,9 @@ int main(void)
         cmocka_unit_test(devices_may_use_the_pool),
         cmocka_unit_test(a_forked_process_has_devices_of_its_own),
         cmocka_unit_test(all_devices_are_here),
+        cmocka_unit_test(one_process_is_rank_0_of_1),
+        cmocka_unit_test(nccl_has_a_version_or_is_not_here),
+        cmocka_unit_test(a_missing_mpi_is_an_error_and_no_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,7 @@
 
 /* Large enough that waiting for each other does not matter, and small enough
  * for caches. */
-enum { PIECE = 512 << 10 };
+enum { PIECE = 1 << 20 };
 
 static nb_hall hall = {.lock = PTHREAD_MUTEX_INITIALIZER, .first = -1};
 
