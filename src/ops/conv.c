@@ -9,7 +9,7 @@
  * and input_dilation in exchanged roles. */
 #include "ops/conv.h"
 
-#include "ops/conv_kernel.h"
+#include "ops/conv_work.h"
 
 #include <string.h>
 
@@ -206,12 +206,44 @@ static nb_tensor *conv_transpose(const nb_call *c, int i, nb_tensor *ct)
     return nb_moveaxis(y, 1, &first, &place);
 }
 
-/* A block has groups of its own: those of its channels. */
+/* Places [to[0], to[1]) read the image, spread out, from to[0] stride - before
+ * on; at least one element, so that no image is empty. */
+static bool conv_reach(const nb_call *c, int i, int d, const int64_t *to,
+                       int64_t *from)
+{
+    nb_geometry g = geometry_of(c);
+    from[0] = from[1] = 0;
+    for (int k = 0; k < g.rank; k++)
+        if (!g.line[k].size || !g.line[k].taps || g.line[k].places < 1)
+            return false;
+    if (i != 0 || d < 1 || d > g.rank || to[0] == to[1]) return true;
+    const nb_line *l = &g.line[d - 1];
+    int64_t low = to[0] * l->stride - l->before;
+    int64_t high =
+        (to[1] - 1) * l->stride - l->before + (l->taps - 1) * l->dilation;
+    from[0] = low <= 0 ? 0 : nb_least((low - 1) / l->spread + 1, l->size - 1);
+    from[1] = high < 0 ? 0 : nb_least(high / l->spread + 1, l->size);
+    from[1] = nb_most(from[1], from[0] + 1);
+    return true;
+}
+
+/* A block has groups of its own, those of its channels; and its own padding,
+ * so that its first and last places are those of its part of the result. */
 static nb_tensor *conv_local(const nb_call *c, const nb_blocks *b)
 {
     nb_geometry g = geometry_of(c);
     int64_t in = nb_size(b->in[1], -2);
     g.groups = in ? nb_size(b->in[0], -1) / in : 1;
+    for (int d = 0; d < g.rank; d++) {
+        nb_line *l = &g.line[d];
+        int x = c->in[0]->nlanes + 1 + d, y = c->out->nlanes + 1 + d;
+        int64_t n = b->from[0].size[x], places = b->to->size[y];
+        if (n == l->size && places == l->places) continue;
+        l->before +=
+            b->from[0].start[x] * l->spread - b->to->start[y] * l->stride;
+        l->after = (places - 1) * l->stride + (l->taps - 1) * l->dilation + 1 -
+                   nb_spread_size(n, l->spread) - l->before;
+    }
     return nb_conv_apply(b->in[0], b->in[1], &g);
 }
 
@@ -236,4 +268,5 @@ nb_op nb_op_conv = {
     .kernel = conv_kernel,
     .transpose = conv_transpose,
     .local = conv_local,
+    .reach = conv_reach,
 };

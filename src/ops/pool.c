@@ -6,6 +6,7 @@
 #include "core/convert.h"
 #include "nabla/conv.h"
 #include "ops/conv.h"
+#include "ops/view.h"
 
 #include <math.h>
 #include <string.h>
@@ -132,6 +133,34 @@ static nb_tensor *windows_transpose(const nb_call *c, int i, nb_tensor *ct)
                 nb_arg_list(c, 2, &n));
 }
 
+/* The spatial axis that visible axis d of input 0 is, behind which `behind`
+ * times as many and the channels stand; -1: none.  Windows of no taps reach
+ * nowhere: false. */
+static bool spatial_axis(const nb_call *c, int d, int behind, int *axis)
+{
+    int r = spatial(c), at = RANK(0) - 1 - behind * r;
+    *axis = d >= at && d < at + r ? d - at : -1;
+    for (int k = 0; k < r; k++)
+        if ((behind == 1 ? attr(c, 0, k) : SIZE(0, at + r + k)) == 0)
+            return false;
+    return true;
+}
+
+/* From where the first window begins to where the last one ends. */
+static bool windows_reach(const nb_call *c, int i, int d, const int64_t *to,
+                          int64_t *from)
+{
+    int k;
+    (void)i;
+    from[0] = from[1] = 0;
+    if (!spatial_axis(c, d, 1, &k)) return false;
+    if (k < 0 || to[0] == to[1]) return true;
+    from[0] = to[0] * attr(c, 1, k);
+    from[1] =
+        (to[1] - 1) * attr(c, 1, k) + (attr(c, 0, k) - 1) * attr(c, 2, k) + 1;
+    return true;
+}
+
 nb_op nb_op_windows = {
     .name = "windows",
     .doc = "What windows over the spatial axes of x (..., places..., channels) "
@@ -146,6 +175,7 @@ nb_op nb_op_windows = {
     .kind = NB_LINEAR,
     .view = windows_view,
     .transpose = windows_transpose,
+    .reach = windows_reach,
 };
 
 /* fold */
@@ -252,6 +282,76 @@ static nb_tensor *fold_transpose(const nb_call *c, int i, nb_tensor *ct)
                 nb_arg_list(c, 2, &n));
 }
 
+/* Windows that begin before the range ends and end behind its beginning. */
+static bool fold_reach(const nb_call *c, int i, int d, const int64_t *to,
+                       int64_t *from)
+{
+    int k;
+    (void)i;
+    from[0] = from[1] = 0;
+    if (!spatial_axis(c, d, 2, &k)) return false;
+    if (k < 0 || to[0] == to[1]) return true;
+    int64_t stride = attr(c, 1, k), n = SIZE(0, d);
+    int64_t low = to[0] - (SIZE(0, d + spatial(c)) - 1) * attr(c, 2, k);
+    from[1] = (to[1] - 1) / stride + 1;
+    if (from[1] > n) from[1] = n;
+    from[0] = low <= 0 ? 0 : (low - 1) / stride + 1;
+    if (from[0] > from[1]) from[0] = from[1];
+    return true;
+}
+
+/* One axis of a block: the image that its windows make, which begins at place
+ * `at` of the whole one, and what of it is the block's. */
+typedef struct folded {
+    int64_t at, size, cut, n;
+} folded;
+
+static folded fold_axis(const nb_call *c, int k, const nb_box *x,
+                        const nb_box *y)
+{
+    int r = spatial(c), d = RANK(0) - 1 - 2 * r + k;
+    int from = c->in[0]->nlanes + d, to = c->out->nlanes + d;
+    int64_t first = y->start[to], end = first + y->size[to], m = x->size[from];
+    folded f = {.at = x->start[from] * attr(c, 1, k)};
+    if (m == SIZE(0, d) && y->size[to] == attr(c, 0, k))
+        return (folded){0, end, 0, end};
+    if (!m) return (folded){.at = first};
+    f.size = (m - 1) * attr(c, 1, k) + (SIZE(0, d + r) - 1) * attr(c, 2, k) + 1;
+    f.cut = first > f.at ? first - f.at : 0;
+    f.n = (end < f.at + f.size ? end : f.at + f.size) - f.at - f.cut;
+    if (f.n < 0) f.n = f.cut = 0;
+    return f;
+}
+
+/* The image that the windows of a block make, of which it has a part. */
+static nb_tensor *fold_local(const nb_call *c, const nb_blocks *b)
+{
+    int r, n, rank = c->out->rank;
+    const int64_t *stride = nb_arg_list(c, 1, &r);
+    int64_t image[NB_MAX_SPATIAL];
+    nb_window cut, put = {0};
+    for (int k = 0; k < r; k++)
+        image[k] = fold_axis(c, k, &b->from[0], b->to).size;
+    nb_tensor *y =
+        call(&nb_op_fold, b->in[0], r, image, stride, nb_arg_list(c, 2, &n));
+    if (!y) return NULL;
+    cut = nb_window_of(y);
+    for (int d = 0; d < rank; d++) {
+        put.step[d] = 1;
+        put.size[d] = b->to->size[c->out->nlanes + d];
+    }
+    for (int k = 0; k < r; k++) {
+        int d = rank - 1 - r + k;
+        folded f = fold_axis(c, k, &b->from[0], b->to);
+        cut.start[d] = f.cut;
+        cut.size[d] = f.n;
+        put.start[d] =
+            f.n ? f.at + f.cut - b->to->start[c->out->nlanes + d] : 0;
+    }
+    y = nb_slice(y, cut.start, cut.size, cut.step);
+    return nb_embed(y, put.start, put.size, put.step);
+}
+
 nb_op nb_op_fold = {
     .name = "fold",
     .doc = "The image of a size in which every element is the sum of what "
@@ -267,6 +367,8 @@ nb_op nb_op_fold = {
     .in = NB_IN_FLOAT,
     .kernel = fold_kernel,
     .transpose = fold_transpose,
+    .local = fold_local,
+    .reach = fold_reach,
 };
 
 /* Pools */

@@ -107,6 +107,7 @@ static void price(entry *e)
         if (m->byte[a] > byte) byte = m->byte[a];
         if (m->message[a] > message) message = m->message[a];
     }
+    if (!e->hop.bytes) e->hop.kind = NB_HOP_SLICE; /* all have what they want */
     e->hop.messages = e->hop.bytes ? 1 : 0;
     e->hop.seconds = e->hop.messages * message + (double)e->hop.bytes * byte;
     e->plan.bytes = e->plan.bound = e->hop.bytes;
