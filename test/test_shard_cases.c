@@ -86,6 +86,13 @@ PROGRAM(halved, nb_cast(x[0], NB_F16))
 PROGRAM(widened, nb_cast(x[0], NB_F32))
 PROGRAM(joined, nb_concatenate(2, x, 0))
 
+PROGRAM(convolved, nb_conv2d(x[0], x[1], &(nb_conv){.padding = {{1, 1}}}))
+PROGRAM(strided,
+        nb_conv2d(x[0], x[1], &(nb_conv){.stride = {2}, .padding = {{1, 1}}}))
+PROGRAM(pooled, nb_max_pool2d(x[0], &(nb_pool){.kernel_size = {2, 2}}))
+PROGRAM(updated,
+        nb_slice_update(x[0], x[1], (int64_t[]){2, 0}, (int64_t[]){8, 4}))
+
 static nb_tensor *first_sixteen(nb_tensor *const *x)
 {
     nb_tensor *y = nb_swap_axes(nb_neg(nb_matmul(x[0], x[1])), 0, 1);
@@ -335,6 +342,46 @@ static const worked cases[] = {
      {X("[., tp]", 8, 16)},
      "[tp, .]",
      96,
+     1,
+     ANY},
+    {"a convolution reaches into its neighbours",
+     M4,
+     convolved,
+     {X("[., x, ., .]", 2, 16, 8, 4), X("[., ., ., .]", 3, 3, 4, 4)},
+     "[., x, ., .]",
+     512,
+     1,
+     ANY},
+    {"every second place into one of them",
+     M4,
+     strided,
+     {X("[., x, ., .]", 2, 16, 8, 4), X("[., ., ., .]", 3, 3, 4, 4)},
+     "[., x, ., .]",
+     256,
+     1,
+     ANY},
+    {"windows that lie within blocks",
+     M4,
+     pooled,
+     {X("[., x, ., .]", 2, 16, 8, 4)},
+     "[., x, ., .]",
+     0,
+     0,
+     ANY},
+    {"each writes what falls into its block",
+     M4,
+     updated,
+     {X("[x, .]", 16, 4), X("[., .]", 8, 4)},
+     "[x, .]",
+     0,
+     0,
+     ANY},
+    {"and gets what it has to write",
+     M4,
+     updated,
+     {X("[x, .]", 16, 4), X("[x, .]", 8, 4)},
+     "[x, .]",
+     32,
      1,
      ANY},
     {"T36 transpose", M4, turned, {X("[x, .]", 4, 8)}, "[., x]", 0, 0, ANY},

@@ -43,29 +43,33 @@ static bool is_whole(const nb_call *c, int d)
            SIZE(1, d) == SIZE(0, d);
 }
 
-/* "a b, A b -> a b; mask{a}, replicate{A}": who has a part of x writes what
- * falls into it. */
+/* "a b, a b -> a b; permute{a}": who has a part of x writes what falls into
+ * it. */
 static bool update_sign(const nb_call *c, nb_text *t)
 {
-    static const char *const open[] = {"; mask{", ", replicate{"};
     int n;
+    bool any = false;
     nb_arg_list(c, 0, &n);
     for (int term = 0; term < 3; term++) {
         for (int d = 0; d < n; d++)
-            nb_text_add(t, " %c",
-                        (term == 1 && !is_whole(c, d) ? 'A' : 'a') + d);
+            nb_text_add(t, " %c", 'a' + d);
         nb_text_add(t, "%s", term == 0 ? "," : term == 1 ? " ->" : "");
     }
-    for (int side = 0; side < 2; side++) {
-        bool any = false;
-        for (int d = 0; d < n; d++) {
-            if (is_whole(c, d)) continue;
-            nb_text_add(t, "%s %c", any ? "" : open[side],
-                        (side ? 'A' : 'a') + d);
-            any = true;
-        }
-        if (any) nb_text_add(t, " }");
+    for (int d = 0; d < n; d++) {
+        if (is_whole(c, d)) continue;
+        nb_text_add(t, any ? " %c" : "; permute{%c", 'a' + d);
+        any = true;
     }
+    if (any) nb_text_add(t, "}");
+    return true;
+}
+
+static bool update_infer(const nb_call *c, int k, nb_shape *out,
+                         nb_dtype *dtype)
+{
+    (void)k, (void)dtype;
+    for (int d = 0; d < RANK(0); d++)
+        out->size[d] = nb_tensor_size(c->in[0])[d];
     return true;
 }
 
@@ -116,6 +120,31 @@ static nb_tensor *update_transpose(const nb_call *c, int i, nb_tensor *ct)
                   : nb_slice(ct, start, size, step);
 }
 
+static bool update_reach(const nb_call *c, int i, int d, const int64_t *to,
+                         int64_t *from)
+{
+    int n;
+    from[0] = to[0];
+    from[1] = to[1];
+    if (i == 1)
+        nb_places_within(nb_arg_list(c, 0, &n)[d], nb_arg_list(c, 1, &n)[d],
+                         SIZE(1, d), to, from);
+    return true;
+}
+
+static nb_tensor *update_local(const nb_call *c, const nb_blocks *b)
+{
+    int n;
+    const int64_t *start = nb_arg_list(c, 0, &n);
+    const int64_t *step = nb_arg_list(c, 1, &n);
+    int64_t at[NB_MAX_RANK];
+    if (nb_elements(b->in[1]) == 0) return nb_same(b->in[0]);
+    for (int d = 0; d < n; d++)
+        at[d] = start[d] + step[d] * b->from[1].start[c->in[1]->nlanes + d] -
+                b->to->start[c->out->nlanes + d];
+    return nb_update(b->in[0], b->in[1], at, step);
+}
+
 nb_op nb_op_update = {
     .name = "update",
     .doc = "x with every step-th element of each axis from start on replaced "
@@ -125,11 +154,14 @@ nb_op nb_op_update = {
     .params = "x, u, start:ints, step:ints",
     .check = update_check,
     .sign = update_sign,
+    .infer = update_infer,
     .kind = NB_LINEAR,
     .in = NB_IN_COMMON,
     .kernel = update_kernel,
     .point = update_point,
     .transpose = update_transpose,
+    .local = update_local,
+    .reach = update_reach,
 };
 
 nb_tensor *nb_update(nb_tensor *x, nb_tensor *u, const int64_t *start,
