@@ -93,6 +93,16 @@ PROGRAM(pooled, nb_max_pool2d(x[0], &(nb_pool){.kernel_size = {2, 2}}))
 PROGRAM(updated,
         nb_slice_update(x[0], x[1], (int64_t[]){2, 0}, (int64_t[]){8, 4}))
 
+/* Places from sines: some of them negative, so that they count from the end. */
+static nb_tensor *places(nb_tensor *x, double n)
+{
+    return nb_cast(nb_mul(x, nb_num(n)), NB_I32);
+}
+
+PROGRAM(embedded, nb_gather(x[0], places(x[1], 1024), 0))
+PROGRAM(scattered, nb_scatter(x[0], places(x[1], 20), x[2], 0))
+PROGRAM(along, nb_take_along_axis(x[0], places(x[1], 20), 1))
+
 static nb_tensor *first_sixteen(nb_tensor *const *x)
 {
     nb_tensor *y = nb_swap_axes(nb_neg(nb_matmul(x[0], x[1])), 0, 1);
@@ -384,6 +394,30 @@ static const worked cases[] = {
      32,
      1,
      ANY},
+    {"T35 an embedding of rows that devices share out",
+     M24,
+     embedded,
+     {X("[tp, .]", 1024, 64), X("[dp, .]", 8, 16)},
+     "[dp, ., .]P{tp}",
+     0,
+     0,
+     ANY},
+    {"rows are scattered to those who have their place",
+     M4,
+     scattered,
+     {X("[x, .]", 16, 4), X("[.]", 8), X("[., .]", 8, 4)},
+     "[x, .]",
+     0,
+     0,
+     ANY},
+    {"elements along a split axis are picked where they are",
+     M22,
+     along,
+     {X("[y, x]", 4, 16), X("[y, .]", 4, 8)},
+     "[y, .]P{x}",
+     0,
+     0,
+     ANY},
     {"T36 transpose", M4, turned, {X("[x, .]", 4, 8)}, "[., x]", 0, 0, ANY},
     {"T36 broadcast", M4, repeated, {X("[x]", 8)}, "[., x]", 0, 0, ANY},
     {"T36 unsqueeze", M4, raised, {X("[x]", 8)}, "[., x]", 0, 0, ANY},
@@ -580,6 +614,22 @@ static void works(const worked *c)
     expect(same, "%s: the value", c->name);
 }
 
+static void rows_of_a_table(void)
+{
+    static const double part[4][4] = {
+        {10, 0, 0, 0}, {0, 40, 0, 30}, {0, 0, 0, 0}, {0, 0, 80, 0}};
+    double row[] = {10, 20, 30, 40, 50, 60, 70, 80}, pick[] = {0, 3, 7, 2};
+    double sum[] = {10, 40, 80, 30};
+    const nb_mesh *m = nb_mesh_parse(M4);
+    nb_tensor *table = lay(vec(8, row), m, "[x]");
+    nb_tensor *y = nb_gather(table, nb_cast(vec(4, pick), NB_I64), 0);
+    expect(has_layout(y, m, "[.]P{x}"), "T35 the picked rows are pending");
+    if (!expect(nb_realize(y) == NB_OK, "T35 the pick runs")) return;
+    for (int p = 0; p < 4; p++)
+        expect(is(nb_shard_at(y, p), 4, part[p]), "T35 part %d", p);
+    expect(is(y, 4, sum), "T35 the sum");
+}
+
 /* Derivatives */
 
 static void gradients_of_two_layers(void)
@@ -616,6 +666,7 @@ int main(void)
         nb_scope_close(0, NULL);
     }
     nb_scope_open();
+    rows_of_a_table();
     works(&gradients);
     gradients_of_two_layers();
     nb_scope_close(0, NULL);

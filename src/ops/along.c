@@ -46,6 +46,22 @@ static bool take_point(nb_point *p, const nb_call *c, nb_val *y)
 
 TRANSPOSE(take_along, put(nb_fill_like(c->in[0], 0), c->in[1], ct))
 
+static nb_tensor *here_or_zero(nb_tensor *x, nb_tensor *at,
+                               const nb_index_axis *a)
+{
+    return nb_where(nb_less(at, nb_count(a->size)), x,
+                    nb_scalar_float(0, nb_dtype_of(x)));
+}
+
+/* Of a block: zero for elements that other devices have. */
+static nb_tensor *take_local(const nb_call *c, const nb_blocks *b)
+{
+    nb_index_axis a = nb_index_axis_of(c, b, RANK(0) - 1);
+    if (a.size == a.whole) return take(b->in[0], b->in[1]);
+    nb_tensor *at = nb_index_into(b, b->in[1], &a, true);
+    return here_or_zero(take(b->in[0], at), at, &a);
+}
+
 nb_op nb_op_take_along = {
     .name = "take_along",
     .doc = "take_along_axis of the last axis.",
@@ -60,6 +76,8 @@ nb_op nb_op_take_along = {
     .kernel = take_kernel,
     .point = take_point,
     .transpose = take_along_transpose,
+    .splits = 1u << NB_MASK,
+    .local = take_local,
 };
 
 static bool put_kernel(const nb_kernel *k)
@@ -88,6 +106,14 @@ static bool put_point(nb_point *p, const nb_call *c, nb_val *y)
 
 TRANSPOSE(put_along, i == 0 ? ct : take(ct, c->in[2]))
 
+static nb_tensor *put_local(const nb_call *c, const nb_blocks *b)
+{
+    nb_index_axis a = nb_index_axis_of(c, b, RANK(0) - 1);
+    if (a.size == a.whole) return put(b->in[0], b->in[2], b->in[1]);
+    nb_tensor *at = nb_index_into(b, b->in[2], &a, true);
+    return put(b->in[0], at, here_or_zero(b->in[1], at, &a));
+}
+
 nb_op nb_op_put_along = {
     .name = "put_along",
     .doc = "x with updates added along the last axis, each where its index "
@@ -103,6 +129,8 @@ nb_op nb_op_put_along = {
     .kernel = put_kernel,
     .point = put_point,
     .transpose = put_along_transpose,
+    .splits = 1u << NB_MASK,
+    .local = put_local,
 };
 
 static nb_tensor *move_axis(nb_tensor *x, int from, int to)

@@ -214,6 +214,8 @@ nb_op nb_op_index = {
     .kernel = index_kernel,
     .point = index_point,
     .transpose = index_transpose,
+    .splits = 1u << NB_MASK,
+    .local = nb_index_local,
 };
 
 /* y = x + sum over what is placed. */
@@ -244,6 +246,8 @@ nb_op nb_op_index_add = {
     .index = ~3u,
     .kernel = add_kernel,
     .transpose = add_transpose,
+    .splits = 1u << NB_MASK,
+    .local = nb_place_local,
 };
 
 /* gather and scatter: one axis. */

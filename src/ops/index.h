@@ -51,6 +51,20 @@ void nb_sign_points(nb_text *t, const nb_tensor *index);
  * nearest that there is; *when also asks that it was in range, if not `clamp`. */
 nb_val nb_index_at(nb_point *p, int i, int64_t n, bool clamp, nb_val *when);
 
+/* An axis of a table of which a device has `size` places from `start` on.
+ * Indices into all of it, as int64, become those into the block; its size where
+ * they name none of it. */
+typedef struct nb_index_axis {
+    int64_t whole, start, size;
+} nb_index_axis;
+nb_index_axis nb_index_axis_of(const nb_call *c, const nb_blocks *b, int axis);
+nb_tensor *nb_index_into(const nb_blocks *b, nb_tensor *index,
+                         const nb_index_axis *a, bool clamp);
+
+/* Calls on blocks. */
+nb_tensor *nb_index_local(const nb_call *c, const nb_blocks *b);
+nb_tensor *nb_place_local(const nb_call *c, const nb_blocks *b);
+
 typedef enum nb_combine {
     NB_PUT_SET,
     NB_PUT_ADD,

@@ -117,6 +117,8 @@ nb_op nb_op_index_set = {
     .index = ~3u,
     .kernel = set_kernel,
     .transpose = set_transpose,
+    .splits = 1u << NB_MASK,
+    .local = nb_place_local,
 };
 
 /* y moves with every one of x and the updates that equals it. */
@@ -153,6 +155,8 @@ nb_op nb_op_index_min = {
     .index = ~3u,
     .kernel = min_kernel,
     .jvp = extreme_jvp,
+    .splits = 1u << NB_MASK,
+    .local = nb_place_local,
 };
 
 static bool max_kernel(const nb_kernel *k)
@@ -175,6 +179,8 @@ nb_op nb_op_index_max = {
     .index = ~3u,
     .kernel = max_kernel,
     .jvp = extreme_jvp,
+    .splits = 1u << NB_MASK,
+    .local = nb_place_local,
 };
 
 /* v and its tangent u, one row of points: v becomes the product of all points
@@ -246,4 +252,6 @@ nb_op nb_op_index_mul = {
     .index = ~3u,
     .kernel = mul_kernel,
     .jvp = mul_jvp,
+    .splits = 1u << NB_MASK,
+    .local = nb_place_local,
 };

@@ -291,13 +291,14 @@ static void keep_full(nb_cut *l, int64_t size)
         l->n--;
 }
 
-/* The greatest of nothing is no number, and windows have their least size: no
- * block may be empty. */
+/* The greatest of nothing is no number, windows have their least size, and
+ * nothing is picked from nothing: no block may be empty. */
 static void fill(nb_work *w, int k)
 {
     const nb_factors *f = w->f;
     bool extreme = f->reduce[k] == NB_MAX || f->reduce[k] == NB_MIN;
-    if (f->reduced[k] && extreme) keep_full(&w->axes[k], f->size[k]);
+    if ((f->reduced[k] && extreme) || nb_work_kind(w, k) == NB_MASK)
+        keep_full(&w->axes[k], f->size[k]);
     for (int t = f->nin; f->kind[k] == NB_PERMUTE && t < f->nin + f->nout; t++)
         for (int d = 0; d < f->tensor[t].rank; d++)
             if (f->tensor[t].dim[d].n && f->tensor[t].dim[d].factor[0] == k)
