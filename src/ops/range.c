@@ -50,6 +50,17 @@ static bool iota_point(nb_point *p, const nb_call *c, nb_val *y)
     return true;
 }
 
+/* A block counts from its start, which is another on each device. */
+static nb_tensor *iota_local(const nb_call *c, const nb_blocks *b)
+{
+    int64_t n = b->to->size[0];
+    nb_dtype d;
+    if (!nb_arg_dtype(c, 1, NB_I64, &d)) return NULL;
+    if (n == nb_arg_int(c, 0)) return nb_iota(n, d);
+    nb_tensor *start = b->number(b, b->to->start[0]);
+    return nb_cast(nb_add(nb_iota(n, NB_I64), start), d);
+}
+
 nb_op nb_op_iota = {
     .name = "iota",
     .doc = "The numbers 0, 1, 2 and so on.",
@@ -62,6 +73,7 @@ nb_op nb_op_iota = {
     .kind = NB_CONSTANT,
     .kernel = iota_kernel,
     .point = iota_point,
+    .local = iota_local,
 };
 
 nb_tensor *nb_iota(int64_t size, nb_dtype dtype)

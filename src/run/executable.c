@@ -62,7 +62,7 @@ static bool build_one(nb_executable *e, nb_recording *r)
     r->graph = NULL;
     if (!g || !nb_graph_is_sharded(g))
         return g && (e->one.exec = nb_exec_lower(g));
-    e->spmd = nb_spmd_new(g);
+    e->spmd = nb_spmd_new(g, true);
     if (!e->spmd || !nb_spmd_compile(e->spmd)) return false;
     e->one.exec = nb_exec_keep(nb_spmd_exec(e->spmd));
     return true;

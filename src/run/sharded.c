@@ -72,7 +72,7 @@ static program *make(nb_graph *g, uint64_t hash, bool keep)
     if (!p) return nb_graph_free(g), NULL;
     p->hash = hash;
     p->refs = keep ? 2 : 1;
-    p->spmd = nb_spmd_new(g);
+    p->spmd = nb_spmd_new(g, false);
     if (!p->spmd) return nb_free(p), NULL;
     if (!keep) return p;
     pthread_mutex_lock(&lock);

@@ -139,16 +139,19 @@ static bool make_devices(nb_spmd *s, const nb_graph *g, nb_tensor *const *node,
     return true;
 }
 
-static bool make(nb_spmd *s, const nb_graph *g, nb_tensor **node)
+static bool make(nb_spmd *s, const nb_graph *g, nb_tensor **node, bool whole)
 {
     nb_layouts lay;
-    if (!nb_graph_nodes(g, node) || !nb_layouts_of(g, node, &lay)) return false;
+    if (!nb_graph_nodes(g, node) ||
+        !(whole ? nb_layouts_solve(g, node, NULL, &lay)
+                : nb_layouts_of(g, node, &lay)))
+        return false;
     bool ok = make_devices(s, g, node, &lay);
     nb_layouts_free(&lay);
     return ok;
 }
 
-nb_spmd *nb_spmd_new(nb_graph *g)
+nb_spmd *nb_spmd_new(nb_graph *g, bool whole)
 {
     nb_spmd *s = nb_alloc_zero(sizeof *s);
     nb_tensor **node = nb_alloc((size_t)(g->n + 1) * sizeof *node);
@@ -157,7 +160,7 @@ nb_spmd *nb_spmd_new(nb_graph *g)
     if (ok) {
         s->nx = g->nx;
         s->ny = g->ny;
-        ok = make(s, g, node);
+        ok = make(s, g, node, whole);
         nb_scope_close(0, NULL);
     }
     nb_free(node);

@@ -12,8 +12,9 @@
 
 typedef struct nb_spmd nb_spmd;
 
-/* Takes the graph, some of whose inputs or lines lie on a mesh. */
-nb_spmd *nb_spmd_new(nb_graph *g);
+/* Takes the graph, some of whose inputs or lines lie on a mesh.  whole: it is
+ * laid out as a whole, otherwise from call to call as it was recorded. */
+nb_spmd *nb_spmd_new(nb_graph *g, bool whole);
 void nb_spmd_drop(nb_spmd *s);
 
 /* Inputs are realised, results realised and lent.  It is compiled when it is

@@ -147,7 +147,7 @@ static bool meet(const nb_call *c, const nb_mesh **mesh)
 }
 
 static nb_decision *decide(nb_work *w, const nb_call *c, int nout,
-                           nb_tensor *const *out)
+                           nb_tensor *const *out, const nb_wish *wish)
 {
     int n = c->nin + nout;
     nb_decision *d = room(w->mesh, c->nin, nout);
@@ -158,7 +158,11 @@ static nb_decision *decide(nb_work *w, const nb_call *c, int nout,
     for (int t = 0; ok && t < n; t++) {
         const nb_tensor *x = t < c->nin ? c->in[t] : out[t - c->nin];
         w->item[t] = (int)nb_dtype_size((nb_dtype)x->dtype);
-        if (t >= c->nin) continue;
+        if (t >= c->nin) {
+            w->spec[t] = wish && wish->results ? wish->results[t - c->nin]
+                                               : NULL;
+            continue;
+        }
         w->spec[t] = x->sharding;
         ok = (w->from[t] = nb_spec_on(x, w->mesh)) != NULL;
     }
@@ -221,8 +225,22 @@ static bool key_op(key *k, const nb_call *c)
     return ok;
 }
 
+static bool key_wish(key *k, int nout, const nb_wish *w)
+{
+    bool ok = key_add(k, w ? (intptr_t)w->mesh : 0) &&
+              key_add(k, w && w->results ? nout : 0);
+    for (int i = 0; ok && w && w->results && i < nout; i++)
+        ok = key_add(k, (intptr_t)w->results[i]);
+    for (int i = 0; ok && w && i < w->pending.n; i++) {
+        nb_axis a = w->pending.at[i];
+        ok = key_add(k, a.axis | (int64_t)a.pre << 8 | (int64_t)a.size << 24);
+    }
+    return ok;
+}
+
 /* False: too long to be kept. */
-static bool key_of(key *k, const nb_call *c, int nout, nb_tensor *const *out)
+static bool key_of(key *k, const nb_call *c, int nout, nb_tensor *const *out,
+                   const nb_wish *wish)
 {
     k->n = k->nids = 0;
     if (!key_op(k, c)) return false;
@@ -239,6 +257,7 @@ static bool key_of(key *k, const nb_call *c, int nout, nb_tensor *const *out)
         ok = key_add(k, c->attr[i]);
     if (ok && c->op->dim_of) /* axis, lane, size */
         ok = key_add(k, c->attr[0]) && key_lane(k, c->attr[1]);
+    ok = ok && key_wish(k, nout, wish);
     k->hash = nb_hash(7, k->word, (size_t)k->n * sizeof k->word[0]);
     return ok;
 }
@@ -286,13 +305,17 @@ static void keep(const key *k, const nb_decision *d)
 
 void (*nb_decide_spoil)(const nb_call *c, nb_decision *d);
 
-const nb_decision *nb_decide(const nb_call *c, int nout, nb_tensor *const *out)
+const nb_decision *nb_decide_with(const nb_call *c, int nout,
+                                  nb_tensor *const *out, const nb_wish *wish)
 {
     key k;
     nb_factors f;
     nb_work w = {.call = c};
-    if (!meet(c, &w.mesh) || !w.mesh) return NULL;
-    bool kept = !nb_decide_spoil && key_of(&k, c, nout, out);
+    if (!meet(c, &w.mesh)) return NULL;
+    if (!w.mesh && wish) w.mesh = wish->mesh;
+    if (!w.mesh) return NULL;
+    if (wish) w.pending = wish->pending;
+    bool kept = !nb_decide_spoil && key_of(&k, c, nout, out, wish);
     const nb_decision *found = kept ? find(&k) : NULL;
     if (found) return found;
     nb_decision *d;
@@ -302,10 +325,15 @@ const nb_decision *nb_decide(const nb_call *c, int nout, nb_tensor *const *out)
     } else {
         if (!nb_factors_of(&f, c, nout, out)) return NULL;
         w.f = &f;
-        d = decide(&w, c, nout, out);
+        d = decide(&w, c, nout, out, wish);
         nb_factors_free(&f);
     }
     if (d && kept) keep(&k, d);
     if (d && nb_decide_spoil) nb_decide_spoil(c, d);
     return d;
+}
+
+const nb_decision *nb_decide(const nb_call *c, int nout, nb_tensor *const *out)
+{
+    return nb_decide_with(c, nout, out, NULL);
 }

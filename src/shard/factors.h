@@ -7,6 +7,7 @@
 #define NB_SHARD_FACTORS_H
 
 #include "core/axes.h"
+#include "shard/spec.h"
 
 typedef struct nb_factored {
     int rank;
@@ -32,6 +33,12 @@ void nb_factors_free(nb_factors *f);
 
 /* Whether tensor t has the factor. */
 bool nb_factored_has(const nb_factored *t, int factor);
+
+/* Deals the axes of one dim out to its factors, from the major one; cand is by
+ * factor.  An axis that does not divide a factor with others below it cannot
+ * stay, nor can those behind it. */
+void nb_factors_deal(const nb_factors *f, const nb_dim *dim,
+                     const nb_cut *axes, nb_cut *cand);
 
 /* Stored sizes of a tensor; returns how many. */
 int nb_stored_sizes(const nb_tensor *x, int64_t *size);

@@ -20,4 +20,21 @@ bool nb_layouts_on(const nb_graph *g, nb_tensor *const *node, const nb_mesh *m,
                    nb_layouts *to);
 void nb_layouts_free(nb_layouts *l);
 
+/* As is best for the program as a whole: values that are neither inputs nor
+ * results nor resharded may lie in any way.  given: layouts that lines are to
+ * have besides, by line, any NULL; or NULL.  Moves at most as many bytes as
+ * the other. */
+bool nb_layouts_solve(const nb_graph *g, nb_tensor *const *node,
+                      const nb_spec *const *given, nb_layouts *to);
+
+/* What a device receives in a run, at most: bytes of all plans, and how many
+ * steps they have that communicate. */
+typedef struct nb_traffic {
+    int64_t bytes;
+    int steps;
+    double seconds;
+} nb_traffic;
+bool nb_layouts_traffic(const nb_graph *g, nb_tensor *const *node,
+                        const nb_layouts *l, nb_traffic *to);
+
 #endif

@@ -38,11 +38,21 @@ static bool has(const nb_work *w, int t, nb_axis a, nb_reduce kind)
     return false;
 }
 
-/* Linear in all that is not fixed, together: all must carry. */
+static bool is_wanted(const nb_work *w, nb_axis a)
+{
+    for (int i = 0; i < w->pending.n; i++)
+        if (nb_axis_equal(w->pending.at[i], a)) return true;
+    return false;
+}
+
+/* Linear in all that is not fixed, together: all must carry, or be made to. */
 static bool all_carry(const nb_work *w, nb_axis a, nb_reduce kind)
 {
+    bool wanted = kind == NB_SUM && is_wanted(w, a);
     for (int t = 0; t < w->f->nin; t++)
-        if (has(w, t, a, kind) == is_fixed(w->call->op, t)) return false;
+        if (has(w, t, a, kind) ? is_fixed(w->call->op, t)
+                               : !wanted && !is_fixed(w->call->op, t))
+            return false;
     return true;
 }
 
@@ -125,6 +135,20 @@ static bool counted_once(const nb_work *w, int t, int k)
            !nb_factored_has(&w->f->tensor[t], k);
 }
 
+/* What one operand carries by wish all have a part of: one has it all. */
+static bool lift(const nb_work *w, nb_cut *operand, const nb_cut *result,
+                 nb_reduce kind)
+{
+    const nb_op *op = w->call->op;
+    bool ok = true;
+    if (!w->pending.n || op->kind != NB_LINEAR || kind != NB_SUM) return true;
+    for (int i = 0; i < result->n; i++)
+        for (int t = 0; ok && t < w->f->nin; t++)
+            if (is_wanted(w, result->at[i]) && !is_fixed(op, t))
+                ok = add(&operand[t], result->at[i]);
+    return ok;
+}
+
 bool nb_work_partials(const nb_work *w, nb_cut *operand, nb_cut *result,
                       nb_reduce *kind)
 {
@@ -144,6 +168,7 @@ bool nb_work_partials(const nb_work *w, nb_cut *operand, nb_cut *result,
                  i++)
                 ok = add(&operand[t], w->axes[k].at[i]);
     }
+    ok = ok && lift(w, operand, result, *kind);
     for (int k = 0; ok && k < f->n; k++)
         for (int i = 0; ok && f->reduced[k] && i < w->axes[k].n; i++)
             ok = add(result, w->axes[k].at[i]);

@@ -11,43 +11,6 @@
 
 /* COLLECT */
 
-static int gcd(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t r = a % b;
-        a = b;
-        b = r;
-    }
-    return (int)a;
-}
-
-/* Deals the axes of one dim out to its factors, from the major one.  An axis
- * that does not divide a factor with others below it cannot stay, nor can
- * those behind it. */
-static void deal(const nb_work *w, const nb_dim *dim, const nb_cut *axes,
-                 nb_cut *cand)
-{
-    int i = 0;
-    bool own = dim->n == 1; /* alone: any split will do */
-    int64_t rest = dim->n ? w->f->size[dim->factor[0]] : 1;
-    for (int k = 0; k < axes->n && dim->n; k++) {
-        nb_axis a = axes->at[k];
-        while (a.size > 1 && !own) {
-            while (rest == 1 && i + 1 < dim->n)
-                rest = w->f->size[dim->factor[++i]];
-            int g = gcd(rest, a.size);
-            if (i + 1 == dim->n) break;
-            if (g == 1) return;
-            nb_cut_add(&cand[dim->factor[i]],
-                       (nb_axis){a.axis, a.pre, (uint16_t)g});
-            a.pre = (uint16_t)(a.pre * g);
-            a.size = (uint16_t)(a.size / g);
-            rest /= g;
-        }
-        nb_cut_add(&cand[dim->factor[i]], a);
-    }
-}
-
 static bool collect(nb_work *w)
 {
     const nb_factors *f = w->f;
@@ -55,8 +18,8 @@ static bool collect(nb_work *w)
     w->cand = nb_alloc_zero((size_t)(n * f->n + 1) * sizeof *w->cand);
     for (int t = 0; w->cand && t < n; t++)
         for (int d = 0; w->spec[t] && d < f->tensor[t].rank; d++)
-            deal(w, &f->tensor[t].dim[d], &w->spec[t]->dim[d].axes,
-                 w->cand + t * f->n);
+            nb_factors_deal(f, &f->tensor[t].dim[d],
+                            &w->spec[t]->dim[d].axes, w->cand + t * f->n);
     return w->cand;
 }
 
@@ -291,6 +254,17 @@ static void keep_full(nb_cut *l, int64_t size)
         l->n--;
 }
 
+/* A dim that no operand has is made in parts by ops that are told the shape of
+ * their result, and by those that know blocks. */
+static bool is_made_whole(const nb_work *w, int k)
+{
+    const nb_op *op = w->call->op;
+    bool given = false;
+    for (int t = 0; t < w->f->nin; t++)
+        given = given || nb_factored_has(&w->f->tensor[t], k);
+    return !given && !op->sized && (w->f->nin || !op->local);
+}
+
 /* The greatest of nothing is no number, windows have their least size, and
  * nothing is picked from nothing: no block may be empty. */
 static void fill(nb_work *w, int k)
@@ -313,6 +287,7 @@ bool nb_work_resolve(nb_work *w)
     bool ok = settle_between(w);
     for (int k = 0; ok && k < w->f->n; k++) {
         fill(w, k);
+        if (w->axes[k].n && is_made_whole(w, k)) w->axes[k].n = 0;
         if (nb_work_kind(w, k) == NB_REPLICATE ||
             nb_work_kind(w, k) == NB_BLOCKED)
             spill(w, k);

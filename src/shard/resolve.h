@@ -26,6 +26,19 @@ typedef struct nb_decision {
  * NULL with an error; also, without one, if no operand lies on a mesh. */
 const nb_decision *nb_decide(const nb_call *c, int nout, nb_tensor *const *out);
 
+/* What is wanted of a call besides what its operands say, by a program that is
+ * laid out as a whole. */
+typedef struct nb_wish {
+    const nb_mesh *mesh;           /* where no operand lies on one */
+    const nb_spec *const *results; /* how they might lie; any NULL: anyhow */
+    nb_cut pending; /* a sum over these that one operand carries is left so,
+                     * others are made to carry a part of it each */
+} nb_wish;
+
+/* The decision with that in mind; w may be NULL. */
+const nb_decision *nb_decide_with(const nb_call *c, int nout,
+                                  nb_tensor *const *out, const nb_wish *w);
+
 /* For tests: changes decisions, none of which are remembered then; NULL:
  * nothing does. */
 extern void (*nb_decide_spoil)(const nb_call *c, nb_decision *d);

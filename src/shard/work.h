@@ -11,6 +11,7 @@ typedef struct nb_work {
     const nb_factors *f;
     const nb_spec **spec; /* candidates: of operands, then of results; NULL */
     const nb_spec **from; /* what operands lie as */
+    nb_cut pending;       /* sums to be left so: see nb_wish */
     int *item;            /* bytes of an element, by tensor */
     nb_cut *cand;         /* by tensor and factor */
     nb_cut axes[NB_MAX_AXES];
