@@ -131,8 +131,8 @@ static bool arrange(arranger *a, int k)
 {
     const nb_line *l = &a->g->line[k];
     nb_tensor *x = a->node[k];
-    bool ok = l->multi                  ? many(a, k)
-              : l->op == &nb_op_part    ? part(a, k)
+    bool ok = l->multi               ? many(a, k)
+              : l->op == &nb_op_part ? part(a, k)
               : l->kind == NB_LINE_CALL && !l->op->places
                   ? one(a, k)
                   : (a->lay->spec[k] = nb_spec_on(x, a->mesh)) != NULL;

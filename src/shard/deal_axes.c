@@ -11,8 +11,8 @@ static int gcd(int64_t a, int64_t b)
     return (int)a;
 }
 
-void nb_factors_deal(const nb_factors *f, const nb_dim *dim,
-                     const nb_cut *axes, nb_cut *cand)
+void nb_factors_deal(const nb_factors *f, const nb_dim *dim, const nb_cut *axes,
+                     nb_cut *cand)
 {
     int i = 0;
     bool own = dim->n == 1; /* alone: any split will do */
@@ -34,4 +34,3 @@ void nb_factors_deal(const nb_factors *f, const nb_dim *dim,
         nb_cut_add(&cand[dim->factor[i]], a);
     }
 }
-

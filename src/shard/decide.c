@@ -159,8 +159,8 @@ static nb_decision *decide(nb_work *w, const nb_call *c, int nout,
         const nb_tensor *x = t < c->nin ? c->in[t] : out[t - c->nin];
         w->item[t] = (int)nb_dtype_size((nb_dtype)x->dtype);
         if (t >= c->nin) {
-            w->spec[t] = wish && wish->results ? wish->results[t - c->nin]
-                                               : NULL;
+            w->spec[t] =
+                wish && wish->results ? wish->results[t - c->nin] : NULL;
             continue;
         }
         w->spec[t] = x->sharding;

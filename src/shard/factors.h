@@ -37,8 +37,8 @@ bool nb_factored_has(const nb_factored *t, int factor);
 /* Deals the axes of one dim out to its factors, from the major one; cand is by
  * factor.  An axis that does not divide a factor with others below it cannot
  * stay, nor can those behind it. */
-void nb_factors_deal(const nb_factors *f, const nb_dim *dim,
-                     const nb_cut *axes, nb_cut *cand);
+void nb_factors_deal(const nb_factors *f, const nb_dim *dim, const nb_cut *axes,
+                     nb_cut *cand);
 
 /* Stored sizes of a tensor; returns how many. */
 int nb_stored_sizes(const nb_tensor *x, int64_t *size);

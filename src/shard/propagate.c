@@ -166,8 +166,7 @@ static bool is_open(const spreader *p, const site *s, int t, int k)
     const nb_factored *x = &s->f.tensor[t];
     for (int d = 0; d < x->rank; d++)
         for (int i = 0; i < x->dim[d].n; i++)
-            if (x->dim[d].factor[i] == k)
-                return p->value[s->at[t]].dim[d].open;
+            if (x->dim[d].factor[i] == k) return p->value[s->at[t]].dim[d].open;
     return false;
 }
 
@@ -286,7 +285,7 @@ static void spread_factor(spreader *p, const site *s, int k, nb_cut *cand)
 
 static bool spread_site(spreader *p, site *s)
 {
-    bool early = p->round == 0 ? s->passes && s->single && !s->repeats
+    bool early = p->round == 0   ? s->passes && s->single && !s->repeats
                  : p->round == 1 ? s->passes && !s->repeats
                                  : true;
     if (!early || !s->f.n) return true;
@@ -352,8 +351,8 @@ bool nb_propagate(const nb_graph *g, nb_tensor *const *node,
     p.value = nb_alloc_zero(n * sizeof *p.value);
     p.of = nb_alloc_zero(n * sizeof *p.of);
     p.uses = nb_alloc_zero(n * sizeof *p.uses);
-    bool ok = p.value && p.of && p.uses && read_program(&p, given) &&
-              spread_all(&p);
+    bool ok =
+        p.value && p.of && p.uses && read_program(&p, given) && spread_all(&p);
     for (int k = 0; p.of && k < g->n; k++)
         site_free(p.of[k]);
     nb_free(p.of);

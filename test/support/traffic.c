@@ -5,7 +5,7 @@
 
 #include "ops/ops.h"
 #include "shard/factors.h"
-#include "shard/layouts.h"
+#include "shard/region.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +21,7 @@ typedef struct walk {
     int n, room;
     version *seen;
     bool failed;
+    int64_t times; /* that what is walked through happens */
 } walk;
 
 static bool is_seen(walk *w, int line, const nb_spec *s)
@@ -41,9 +42,9 @@ static void add_steps(walk *w, const nb_reshard_plan *p)
     w->failed = w->failed || !p;
     for (int k = 0; p && k < p->n; k++) {
         const nb_hop *h = &p->step[k];
-        w->t->calls[h->kind]++;
-        w->t->empty[h->kind] += !h->bytes;
-        w->t->bytes[h->kind] += h->bytes;
+        w->t->calls[h->kind] += w->times;
+        w->t->empty[h->kind] += h->bytes ? 0 : w->times;
+        w->t->bytes[h->kind] += h->bytes * w->times;
         if (h->bytes > w->t->greatest[h->kind])
             w->t->greatest[h->kind] = h->bytes;
     }
@@ -76,6 +77,33 @@ static void need(walk *w, const nb_graph *g, const nb_layouts *l,
     add_plan(w, node[k], own, s);
 }
 
+static void walk_lines(walk *w, const nb_graph *g, const nb_layouts *l,
+                       nb_tensor *const *node);
+
+/* The program inside a call, as often as it runs. */
+static void enter(walk *w, const nb_call *c, const nb_decision *d)
+{
+    walk sub = {.t = w->t, .times = w->times};
+    nb_inside b;
+    nb_turns turns = {0};
+    const nb_spec **in = calloc((size_t)c->nin + 1, sizeof *in);
+    if (c->op->result && nb_inside_inputs(c, d, in)) {
+        if (c->op->repeats && c->op->repeats(c, &turns))
+            sub.times *= turns.length;
+        sub.failed = !nb_inside_lay(c->op->region[0], d->mesh, in, &b);
+        if (!sub.failed) {
+            walk_lines(&sub, b.graph, &b.lay, b.node);
+            for (int i = 0; i < b.graph->ny; i++)
+                need(&sub, b.graph, &b.lay, b.node, b.graph->result[i],
+                     nb_inside_result(c, d, i));
+            nb_inside_free(&b);
+        }
+        w->failed = w->failed || sub.failed;
+    }
+    free(sub.seen);
+    free(in);
+}
+
 static void visit(walk *w, const nb_graph *g, const nb_layouts *l,
                   nb_tensor *const *node, int k)
 {
@@ -87,6 +115,15 @@ static void visit(walk *w, const nb_graph *g, const nb_layouts *l,
         need(w, g, l, node, line->in[i], d->need[i]);
         if (d->reach[i]) add_steps(w, d->reach[i]);
     }
+    nb_call c = nb_call_of(node[k]);
+    if (d && line->multi) enter(w, &c, d);
+}
+
+static void walk_lines(walk *w, const nb_graph *g, const nb_layouts *l,
+                       nb_tensor *const *node)
+{
+    for (int k = 0; k < g->n; k++)
+        visit(w, g, l, node, k);
 }
 
 static void walk_graph(walk *w, const nb_graph *g, nb_tensor **node)
@@ -96,8 +133,7 @@ static void walk_graph(walk *w, const nb_graph *g, nb_tensor **node)
         w->failed = true;
         return;
     }
-    for (int k = 0; k < g->n; k++)
-        visit(w, g, &l, node, k);
+    walk_lines(w, g, &l, node);
     for (int i = 0; i < g->ny; i++)
         need(w, g, &l, node, g->result[i], l.spec[g->result[i]]);
     nb_layouts_free(&l);
@@ -129,7 +165,7 @@ static void meet(nodes *s, nb_tensor *x)
 
 bool traffic_of_calls(traffic *t, int n, nb_tensor *const *y)
 {
-    walk w = {.t = t};
+    walk w = {.t = t, .times = 1};
     nodes met = {0};
     nb_graph *g = NULL;
     bool on_mesh = false;
@@ -154,7 +190,7 @@ bool traffic_of_calls(traffic *t, int n, nb_tensor *const *y)
 
 bool traffic_of_reading(traffic *t, const nb_tensor *y)
 {
-    walk w = {.t = t};
+    walk w = {.t = t, .times = 1};
     const nb_spec *s = y->sharding;
     if (!s) return true;
     const nb_spec *whole = nb_spec_whole(s->mesh, s->rank, false);
