@@ -36,10 +36,10 @@ typedef struct nb_device {
     bool struck;        /* its error says that another has failed */
 } nb_device;
 
-/* Who looks at what is received instead of having it copied.  All receives of
- * the round are of the same size; their bytes from `at` to `at + bytes` lie at
- * data[i], in the order of the receives.  Called for one range after another,
- * cut at multiples of 64, until all is read. */
+/* Who looks at what is received instead of having it copied: at receives that
+ * have no data, which come first and are all of one size.  Their bytes from `at`
+ * to `at + bytes` lie at data[i], in their order.  Called for one range after
+ * another, cut at multiples of 64, until all is read. */
 typedef struct nb_reader {
     void (*read)(void *ctx, size_t at, size_t bytes, const void *const *data);
     void *ctx;
@@ -49,14 +49,14 @@ typedef struct nb_reader {
 typedef struct nb_post {
     int nsend, nrecv;
     const nb_message *send, *recv;
-    const nb_reader *reader; /* or NULL: received messages have data */
+    const nb_reader *reader; /* or NULL: all receives have data */
 } nb_post;
 
 /* What carries bytes between the devices of a mesh. */
 struct nb_link {
     const char *name; /* "local", "mpi" */
-    /* Best size of a message, 0 if that does not matter; then readers are
-     * called, else every receive needs data. */
+    /* Best size of a message, 0 if that does not matter.  If it does, a reader
+     * can look at one receive only. */
     size_t piece;
     /* Sends and receives all of it; false, with an error that names the peer,
      * the collective and the source, if one fails, or does not come in time.

@@ -232,16 +232,16 @@ static bool await(nb_seat *a, bool (*is_so)(const nb_seat *))
 static void copy(const nb_seat *a)
 {
     const nb_post *p = a->post;
+    int seen = 0;
     for (int j = 0; j < p->nrecv; j++) {
         if (!is_here(p->recv[j].peer)) continue;
         const nb_message *m = partner(a, j);
-        if (p->reader)
-            a->data[j] = m->data;
+        if (p->reader && !p->recv[j].data)
+            a->data[seen++] = m->data;
         else if (m->bytes)
             memcpy(p->recv[j].data, m->data, m->bytes);
     }
-    if (p->reader && p->nrecv > 0)
-        p->reader->read(p->reader->ctx, 0, p->recv[0].bytes, a->data);
+    if (seen > 0) p->reader->read(p->reader->ctx, 0, p->recv[0].bytes, a->data);
 }
 
 static void count_readers(nb_seat *a, int by)

@@ -40,7 +40,7 @@ static bool make_room(const nb_task *t, parts *p)
     p->data = (char **)(p->recv + 2 * n);
     p->seen = (const void **)(p->data + n);
     p->bytes = (size_t *)(p->seen + n);
-    if (piece && !(p->copies = nb_block_new(n * piece, &p->room)))
+    if (piece && n > 2 && !(p->copies = nb_block_new(n * piece, &p->room)))
         return nb_free(p->send), false;
     return true;
 }

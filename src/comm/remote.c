@@ -33,8 +33,9 @@ struct nb_parcel {
     int from;
     uint64_t round, what;
     size_t filled, total;
-    bool own; /* data is the parcel's, not the receiver's; NULL: unwanted */
+    bool own; /* data is the parcel's, not the receiver's */
     char *data;
+    const nb_reader *reader; /* of the receiver, who has no data */
     char where[NB_WHERE];
 };
 
@@ -250,6 +251,14 @@ static void arrived(nb_seat *a)
     if (--a->arriving == 0) nb_seat_wake(a);
 }
 
+static void put(nb_parcel *p, size_t at, const void *data, size_t bytes)
+{
+    if (p->reader)
+        p->reader->read(p->reader->ctx, at, bytes, &data);
+    else
+        memcpy(p->data + at, data, bytes);
+}
+
 /* Gives a parcel to the seat, which is in a round, if it is of that round. */
 static void bind(nb_seat *a, nb_parcel *p)
 {
@@ -262,10 +271,12 @@ static void bind(nb_seat *a, nb_parcel *p)
         a->odd = p;
         return;
     }
-    if (p->filled) memcpy(m->data, p->data, p->filled);
-    if (p->own) nb_free(p->data);
+    char *kept = p->own ? p->data : NULL;
     p->own = false;
     p->data = m->data;
+    p->reader = m->data ? NULL : a->post->reader;
+    if (p->filled) put(p, 0, kept, p->filled);
+    nb_free(kept);
     if (p->filled == p->total) arrived(a);
 }
 
@@ -322,8 +333,7 @@ static void take_datum(const nb_packet *k)
         return;
     }
     bool whole = p->filled == p->total;
-    if (k->bytes)
-        memcpy(p->data + k->at, (const char *)k + nb_packet_data(k), k->bytes);
+    if (k->bytes) put(p, k->at, (const char *)k + nb_packet_data(k), k->bytes);
     p->filled += k->bytes;
     if (a->post && !p->own && p->filled == p->total && !whole) arrived(a);
 }

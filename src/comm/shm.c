@@ -27,7 +27,10 @@
 #include <unistd.h>
 
 enum { SKIP = 1000, LINE = 64, NAME = 64 };
-static const size_t RING = (size_t)4 << 20, ALL = (size_t)64 << 20;
+/* Of a ring at most and at least, and of all rings of a process if it can be:
+ * in containers there is often little memory to share. */
+static const size_t MOST = (size_t)4 << 20, LEAST = (size_t)512 << 10;
+static const size_t ALL = (size_t)8 << 20;
 
 typedef struct ring {
     alignas(LINE) atomic_size_t head;
@@ -267,9 +270,9 @@ void nb_shm_open(const nb_wire *w)
     size_t n = (size_t)w->size;
     shm.rank = w->rank;
     shm.size = w->size;
-    shm.room = ALL / n < RING ? ALL / n / 4096 * 4096 : RING;
-    if (shm.room < 4 * (NB_PACKET_DATA + NB_PACKET_TEXT + sizeof(nb_packet)))
-        return;
+    shm.room = ALL / n / LEAST * LEAST;
+    if (shm.room < LEAST) shm.room = LEAST;
+    if (shm.room > MOST) shm.room = MOST;
     shm.bytes = sizeof(segment) + n * (sizeof(ring) + shm.room);
     shm.at = nb_alloc_forever(n * sizeof *shm.at);
     card *all = nb_alloc(n * sizeof *all);
