@@ -20,12 +20,17 @@ static bool alone(bool ok, int ny, nb_tensor **y)
     return ok;
 }
 
+/* Whoever runs it lies on no device: neither do results, though the program
+ * may have put them there. */
 bool nb_region_run(const nb_graph *g, int nx, nb_tensor *const *x,
                    nb_tensor **y)
 {
     if (nb_scope_open() != NB_OK) return false;
     bool ok = nb_graph_run(g, nx, x, y) == NB_OK;
-    return alone(ok, g->ny, y) && nb_realize_now(g->ny, y);
+    ok = alone(ok, g->ny, y) && nb_realize_now(g->ny, y);
+    for (int k = 0; ok && k < g->ny; k++)
+        if (y[k]->sharding) ok = (y[k] = nb_gatherer(y[k])) != NULL;
+    return ok;
 }
 
 struct nb_replay {
