@@ -192,7 +192,7 @@ static bool is_lighter(const arranger *a, const nb_layouts *x,
 bool nb_layouts_solve(const nb_graph *g, nb_tensor *const *node,
                       const nb_spec *const *given, nb_layouts *to)
 {
-    nb_layouts best;
+    nb_layouts best = {0};
     arranger a = {.g = g, .node = node, .lay = &best};
     if (!open(&a)) return close(&a), false;
     bool ok = nb_layouts_of(g, node, to), better = false;

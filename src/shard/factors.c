@@ -92,7 +92,7 @@ static void by_axis(nb_factors *f, const nb_axes *a, const nb_sig *sig, int t,
         return;
     }
     if (core < 0) return;
-    x->dim[d] = sig->term[t].dim[core];
+    x->dim[d] = sig->term[t + sig->nin - f->nin].dim[core];
     for (int i = 0; i < x->dim[d].n; i++)
         x->dim[d].factor[i] = (int16_t)(x->dim[d].factor[i] + first);
 }
@@ -166,7 +166,8 @@ bool nb_factors_of(nb_factors *f, const nb_call *c, int nout,
         by_dims(f, c, out);
         return true;
     }
-    if (!c->sig || c->sig->nin != c->nin) return true;
+    /* Of nothing is written as of a scalar. */
+    if (!c->sig || (c->sig->nin != c->nin && c->nin)) return true;
     if (by_signature(f, c)) return true;
     nb_factors_free(f);
     return false;

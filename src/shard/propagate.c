@@ -112,6 +112,7 @@ static void add_value(spreader *p, int k, const nb_spec *given, bool result)
     v->kind = is->kind;
     for (int d = 0; d < v->rank; d++) {
         v->dim[d].axes = is->dim[d].axes;
+        if (!v->dim[d].axes.n) continue;
         v->dim[d].priority = is->dim[d].priority;
         /* What a result came to lie as is heard last. */
         if (result && !given && !l->op->places) v->dim[d].priority = UINT8_MAX;

@@ -1,0 +1,409 @@
+/* test_propagate.c - programs laid out as a whole: what spreads from both ends,
+ * where sums are taken, and that nothing is computed otherwise for it.
+ *
+ * Worked cases say, of a program and the layouts of its operands, how one of
+ * its values comes to lie and what a run moves, laid out as a whole and from
+ * call to call.  Random programs then move no more as a whole than from call to
+ * call, just what was planned, and give what the plain program gives.
+ * NABLA_PROGRAMS is how many. */
+#include "support/check.h"
+#include "support/laid.h"
+
+#include "nabla/compile.h"
+#include "nabla/nabla.h"
+#include "shard/layouts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define M24 "@m = <[\"dp\"=2, \"tp\"=4]>"
+#define TP4 "@m = <[\"tp\"=4]>"
+
+#define SHAPE(...)                                                  \
+    sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]) \
+    {                                                               \
+        __VA_ARGS__                                                 \
+    }
+
+typedef struct operand {
+    const char *layout;
+    int64_t size[4]; /* up to the first 0 */
+} operand;
+
+enum { ANY = -1 };
+
+typedef struct worked {
+    const char *name, *mesh;
+    nb_body *of;
+    operand x[3];
+    const char *op, *lies; /* the first call of it, and how it lies there */
+    int64_t bytes, forward;
+} worked;
+
+#define X(where, ...)                            \
+    {                                            \
+        .layout = where, .size = { __VA_ARGS__ } \
+    }
+
+static const nb_mesh *mesh; /* of the case */
+
+static nb_tensor *put(nb_tensor *x, const char *layout)
+{
+    return nb_reshard(x, nb_spec_parse(mesh, layout));
+}
+
+FN(spread_out, nb_exp(nb_broadcast_to(x[0], SHAPE(8, 4, 4))))
+FN(first_columns, nb_exp(nb_slice_tensor(x[0], (int64_t[]){0, 0},
+                                         (int64_t[]){8, 16})))
+FN(columns_asked, put(nb_matmul(x[0], x[1]), "[., tp]"))
+FN(both_layers, put(nb_matmul(nb_relu(nb_matmul(x[0], x[1])), x[2]), "[tp, .]"))
+FN(ones_added, nb_add(x[0], nb_exp(nb_ones(SHAPE(8, 16), NB_F32))))
+FN(counted, nb_add(x[0], nb_sin(nb_iota(10, NB_F32))))
+FN(counted_unevenly, put(nb_sin(nb_iota(10, NB_F32)), "[tp]"))
+FN(three_rows, put(nb_sin(nb_neg(x[0])), "[tp, .]"))
+FN(barred, nb_add(nb_sin(x[0]), put(nb_cos(x[0]), "[., .]R{tp}")))
+FN(sums_mixed, nb_exp(nb_add(nb_matmul(x[0], x[1]), x[2])))
+FN(loose_ends, put(nb_add(put(nb_sin(x[0]), "[tp p1, .]"),
+                          nb_cos(x[0])), "[., tp]"))
+
+static const worked cases[] = {
+    {"columns that are asked for are computed as columns", TP4, columns_asked,
+     {X("[., .]", 8, 16), X("[., .]", 16, 32)}, "matmul", "[., tp]", 0, 0},
+    {"backward through two products and relu", TP4, both_layers,
+     {X("[., .]", 8, 16), X("[., .]", 16, 32), X("[., .]", 32, 8)}, "relu",
+     "[tp, .]", 0, 0},
+    {"what lies on no device is computed in parts", TP4, ones_added,
+     {X("[tp, .]", 8, 16)}, "exp", "[tp, .]", 0, 0},
+    {"numbers in a row are counted in parts", TP4, counted,
+     {X("[tp]", 10)}, "iota", "[tp]", 0, 0},
+    {"also those of no operand", TP4, counted_unevenly,
+     {X("[.]", 10)}, "iota", "[tp]", 0, 0},
+    {"not more blocks than elements", TP4, three_rows,
+     {X("[., .]", 3, 8)}, "sin", "[., .]", 0, 0},
+    {"what must not be split is not", TP4, barred,
+     {X("[., .]", 8, 8)}, "cos", "[., .]", 0, 0},
+};
+
+static int rank_of(const operand *x)
+{
+    int n = 0;
+    while (n < 4 && x->size[n])
+        n++;
+    return n;
+}
+
+static nb_tensor *ramp(const operand *x)
+{
+    int64_t n = 1;
+    for (int d = 0; d < rank_of(x); d++)
+        n *= x->size[d];
+    nb_tensor *y = nb_sin(nb_arange_float(0, (double)n, 1, NB_F32));
+    y = nb_reshape(y, rank_of(x), x->size);
+    return y && nb_realize(y) == NB_OK ? y : NULL;
+}
+
+static bool lies(const nb_spec *is, const nb_mesh *m, const char *text)
+{
+    const nb_spec *want = nb_spec_parse(m, text);
+    if (want && is && nb_spec_same_layout(is, want)) return true;
+    char *found = is ? nb_spec_text(is) : NULL;
+    printf("  it lies as %s, not %s\n", found ? found : "nothing", text);
+    nb_text_release(found);
+    return false;
+}
+
+static const nb_spec *made_as(const nb_graph *g, const nb_layouts *l,
+                              const char *op)
+{
+    for (int k = 0; k < g->n; k++)
+        if (g->line[k].op && !strcmp(g->line[k].op->name, op))
+            return l->decision[k] ? l->decision[k]->give[0] : l->spec[k];
+    return NULL;
+}
+
+static bool moves(const nb_graph *g, nb_tensor *const *node,
+                  const nb_layouts *l, int64_t bytes)
+{
+    nb_traffic t;
+    if (!nb_layouts_traffic(g, node, l, &t)) return false;
+    if (bytes == ANY || t.bytes == bytes) return true;
+    printf("  %lld bytes are to move, not %lld\n", (long long)t.bytes,
+           (long long)bytes);
+    return false;
+}
+
+/* The program recorded on the operands. */
+static nb_graph *recorded(nb_body *of, int n, nb_tensor *const *x)
+{
+    nb_tensor *y[4];
+    int ny = 4;
+    nb_graph *g = NULL;
+    if (of(NULL, n, x, &ny, y) != NB_OK || !y[0]) return NULL;
+    return nb_graph_of(n, x, ny, y, &g) == NB_OK ? g : NULL;
+}
+
+static void table(const worked *c, int n, nb_tensor *const *x)
+{
+    nb_graph *g = recorded(c->of, n, x);
+    nb_tensor **node = g ? malloc((size_t)g->n * sizeof *node) : NULL;
+    nb_layouts whole, forward;
+    bool ok = g && nb_graph_nodes(g, node) &&
+              nb_layouts_solve(g, node, NULL, &whole);
+    if (expect(ok, "%s: the layouts", c->name)) {
+        expect(lies(made_as(g, &whole, c->op), mesh, c->lies), "%s: %s",
+               c->name, c->op);
+        expect(moves(g, node, &whole, c->bytes), "%s: bytes", c->name);
+        expect(nb_layouts_of(g, node, &forward) &&
+                   moves(g, node, &forward, c->forward),
+               "%s: bytes from call to call", c->name);
+        nb_layouts_free(&whole);
+        nb_layouts_free(&forward);
+    }
+    free(node);
+    nb_graph_free(g);
+}
+
+static int64_t moved(const nb_mesh *m)
+{
+    int64_t bytes = 0;
+    for (int k = NB_HOP_SLICE + 1; k < HOPS; k++)
+        if (k != NB_HOP_UNREDUCE)
+            bytes += nb_comm_stats_get(m, (nb_hop_kind)k).bytes;
+    return bytes;
+}
+
+static void works(const worked *c)
+{
+    nb_tensor *x[3], *plain[3], *y[1], *whole[1];
+    int n = 0, ny = 1, np = 1;
+    mesh = nb_mesh_parse(c->mesh);
+    for (; n < 3 && c->x[n].layout; n++) {
+        plain[n] = ramp(&c->x[n]);
+        x[n] = lay(plain[n], mesh, c->x[n].layout);
+        if (!expect(x[n], "%s: operand %d", c->name, n)) return;
+    }
+    table(c, n, x);
+    nb_func *f = nb_func_new(c->of, NULL);
+    nb_executable *e = NULL;
+    bool ok = nb_executable_new(f, n, x, &e) == NB_OK;
+    nb_comm_stats_reset(mesh);
+    ok = ok && nb_executable_run(e, n, x, &ny, y) == NB_OK;
+    int64_t bytes = moved(mesh);
+    if (expect(ok, "%s: the run", c->name)) {
+        expect(c->bytes == ANY || bytes == c->bytes,
+               "%s: %lld bytes move, not %lld", c->name, (long long)bytes,
+               (long long)c->bytes);
+        ok = c->of(NULL, n, plain, &np, whole) == NB_OK;
+        const char *bad = blocks_check(y[0], whole[0], 2e-5);
+        expect(ok && !bad, "%s: the value: %s", c->name, bad ? bad : "");
+    }
+    nb_executable_drop(e);
+}
+
+/* Random programs on matrices */
+
+enum { POOL = 24, GIVEN = 3, PROGRAMS = 300 };
+
+typedef struct random_program {
+    unsigned seed;
+    const nb_mesh *mesh; /* NULL: on none */
+} random_program;
+
+static nb_tensor *shaped_like(nb_tensor *const *pool, int n, nb_tensor *x)
+{
+    for (int turn = 0; turn < 8; turn++) {
+        nb_tensor *y = pool[pick(n)];
+        if (nb_size(y, 0) == nb_size(x, 0) && nb_size(y, 1) == nb_size(x, 1))
+            return y;
+    }
+    return x;
+}
+
+static nb_tensor *product(nb_tensor *const *pool, int n, nb_tensor *x)
+{
+    for (int turn = 0; turn < 8; turn++) {
+        nb_tensor *y = pool[pick(n)];
+        if (nb_size(y, 0) == nb_size(x, 1)) return nb_sin(nb_matmul(x, y));
+        if (nb_size(y, 1) == nb_size(x, 1))
+            return nb_matmul(x, nb_swap_axes(y, 0, 1));
+    }
+    return nb_matmul(x, nb_swap_axes(x, 0, 1));
+}
+
+/* One row, repeated. */
+static nb_tensor *repeated(nb_tensor *x, int64_t axis)
+{
+    int64_t size[] = {nb_size(x, 0), nb_size(x, 1)};
+    nb_tensor *y = pick(2) ? nb_reduce_sum(x, 1, &axis, true)
+                           : nb_reduce_max(x, 1, &axis, true);
+    return nb_broadcast_to(y, 2, size);
+}
+
+static nb_tensor *window(nb_tensor *x)
+{
+    int64_t from[2], size[2];
+    for (int d = 0; d < 2; d++) {
+        from[d] = nb_size(x, d) > 2 ? pick(2) : 0;
+        size[d] = nb_size(x, d) - from[d] - (nb_size(x, d) > 3 ? pick(2) : 0);
+    }
+    return nb_slice_tensor(x, from, size);
+}
+
+static nb_tensor *moved_about(const random_program *p, nb_tensor *x)
+{
+    char layout[LAYOUT];
+    const nb_mesh *m = p->mesh ? p->mesh : mesh;
+    layout_draw(layout, m, 2, NB_F64);
+    layout[strcspn(layout, "P")] = 0; /* nothing is pending of what is asked */
+    return *layout == '-' || !p->mesh ? x : put(x, layout);
+}
+
+static nb_tensor *counted_on(nb_tensor *x)
+{
+    nb_tensor *row = nb_iota(nb_size(x, 1), NB_F64);
+    int64_t size[] = {nb_size(x, 0), nb_size(x, 1)};
+    return nb_add(x, pick(2) ? nb_sin(row)
+                             : nb_exp(nb_neg(nb_ones(2, size, NB_F64))));
+}
+
+static nb_tensor *next(const random_program *p, nb_tensor *const *pool, int n)
+{
+    nb_tensor *x = pool[n - 1 - pick(n < 4 ? n : 4)];
+    nb_tensor *y = shaped_like(pool, n, x);
+    int64_t flat[] = {nb_size(x, 0) * nb_size(x, 1)};
+    switch (pick(13)) {
+    case 0:
+    case 1: return product(pool, n, x);
+    case 2: return nb_add(x, y);
+    case 3: return nb_mul(x, y);
+    case 4: return nb_neg(x);
+    case 5: return nb_sin(x);
+    case 6: return nb_swap_axes(x, 0, 1);
+    case 7: return repeated(x, pick(2));
+    case 8: return window(x);
+    case 9: return moved_about(p, x);
+    case 10: return counted_on(x);
+    case 11: return nb_size(x, 0) > 8 ? nb_relu(x)
+                                      : nb_concatenate(
+                                            2, (nb_tensor *[]){x, y}, 0);
+    default:
+        return nb_reshape(nb_sort(nb_reshape(x, 1, flat), 0, false, true), 2,
+                          (int64_t[]){nb_size(x, 1), nb_size(x, 0)});
+    }
+}
+
+static nb_status drawn(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                       nb_tensor **y)
+{
+    const random_program *p = ctx;
+    nb_tensor *pool[POOL];
+    int n = nx;
+    memcpy(pool, x, (size_t)nx * sizeof *pool);
+    uniform_seed(p->seed);
+    int last = nx + 2 + (int)pick(POOL - nx - 1);
+    for (; n < last; n++)
+        if (!(pool[n] = next(p, pool, n))) return nb_error_code();
+    *ny = 2;
+    y[0] = nb_add(pool[n - 1], nb_zeros(0, NULL, NB_F64));
+    y[1] = nb_reduce_sum(pool[n - 2], -1, NULL, false);
+    return y[0] && y[1] ? NB_OK : nb_error_code();
+}
+
+/* Bytes of both layouts of a program: not more as a whole. */
+static bool compare(nb_tensor *const *x, random_program *p, int64_t *planned)
+{
+    nb_tensor *y[2];
+    int ny = 2;
+    nb_graph *g = NULL;
+    nb_layouts whole, forward;
+    nb_traffic a, b;
+    bool ok = drawn(p, GIVEN, x, &ny, y) == NB_OK &&
+              nb_graph_of(GIVEN, x, ny, y, &g) == NB_OK;
+    nb_tensor **node = ok ? malloc((size_t)g->n * sizeof *node) : NULL;
+    *planned = -1;
+    ok = ok && nb_graph_nodes(g, node);
+    if (ok && !nb_sharding(y[0]) && !nb_sharding(y[1])) {
+        *planned = -2; /* on no mesh */
+    } else if (ok && (ok = nb_layouts_solve(g, node, NULL, &whole))) {
+        ok = nb_layouts_of(g, node, &forward) &&
+             nb_layouts_traffic(g, node, &whole, &a) &&
+             nb_layouts_traffic(g, node, &forward, &b) && a.bytes <= b.bytes;
+        *planned = a.bytes;
+        nb_layouts_free(&whole);
+        nb_layouts_free(&forward);
+    }
+    nb_graph_free(g);
+    free(node);
+    return ok;
+}
+
+static const char *runs_alike(random_program *p, nb_tensor *const *x,
+                              nb_tensor *const *plain, int64_t planned)
+{
+    random_program none = {.seed = p->seed};
+    nb_tensor *y[2], *whole[2];
+    int ny = 2, np = 2;
+    nb_executable *e = NULL;
+    nb_func *f = nb_func_new(drawn, p);
+    if (nb_executable_new(f, GIVEN, x, &e) != NB_OK) return "it is not made";
+    nb_comm_stats_reset(mesh);
+    const char *bad = NULL;
+    if (nb_executable_run(e, GIVEN, x, &ny, y) != NB_OK)
+        bad = "it does not run";
+    else if (moved(mesh) > planned)
+        bad = "it moves more than was planned";
+    else if (drawn(&none, GIVEN, plain, &np, whole) != NB_OK)
+        bad = "the plain one fails";
+    for (int k = 0; !bad && k < 2; k++)
+        bad = blocks_check(y[k], whole[k], 1e-6);
+    nb_executable_drop(e);
+    return bad;
+}
+
+static void try_program(unsigned seed)
+{
+    static const char *const meshes[] = {"2", "4", "2x2", "3x2"};
+    static const int64_t sizes[] = {3, 4, 5, 6, 8};
+    nb_tensor *x[GIVEN], *plain[GIVEN];
+    int64_t planned;
+    char layout[LAYOUT];
+    uniform_seed(seed);
+    mesh = mesh_sized(meshes[pick(4)]);
+    for (int i = 0; i < GIVEN; i++) {
+        int64_t size[] = {sizes[pick(5)], sizes[pick(5)]};
+        plain[i] = draw(2, size, -1, 1);
+        layout_draw(layout, mesh, 2, NB_F64);
+        x[i] = lay(plain[i], mesh, layout);
+    }
+    random_program p = {.seed = seed, .mesh = mesh};
+    bool ok = compare(x, &p, &planned);
+    if (!expect(ok, "program %u: %s", seed, nb_error_message())) return;
+    if (planned == -2) return;
+    const char *bad = runs_alike(&p, x, plain, planned);
+    expect(!bad, "program %u: %s (%s)", seed, bad, nb_error_message());
+}
+
+static void random_programs(int argc, char **argv)
+{
+    const char *n = getenv("NABLA_PROGRAMS");
+    unsigned first = argc > 1 ? (unsigned)atoi(argv[1]) : 0;
+    unsigned count = argc > 1 ? 1 : n ? (unsigned)atoi(n) : PROGRAMS;
+    for (unsigned i = first; i < first + count; i++) {
+        nb_scope_open();
+        try_program(i);
+        nb_scope_close(0, NULL);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        nb_scope_open();
+        works(&cases[i]);
+        nb_scope_close(0, NULL);
+    }
+    random_programs(argc, argv);
+    return tally();
+}
