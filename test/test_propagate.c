@@ -64,9 +64,12 @@ FN(counted, nb_add(x[0], nb_sin(nb_iota(10, NB_F32))))
 FN(counted_unevenly, put(nb_sin(nb_iota(10, NB_F32)), "[tp]"))
 FN(three_rows, put(nb_sin(nb_neg(x[0])), "[tp, .]"))
 FN(barred, nb_add(nb_sin(x[0]), put(nb_cos(x[0]), "[., .]R{tp}")))
-FN(sums_mixed, nb_exp(nb_add(nb_matmul(x[0], x[1]), x[2])))
-FN(loose_ends, put(nb_add(put(nb_sin(x[0]), "[tp p1, .]"),
-                          nb_cos(x[0])), "[., tp]"))
+FN(cut_after_adding,
+   nb_exp(nb_slice_tensor(nb_add(nb_matmul(x[0], x[1]), x[2]),
+                          (int64_t[]){0, 0}, (int64_t[]){8, 8})))
+FN(two_sums, nb_exp(nb_add(nb_matmul(x[0], x[1]), x[2])))
+FN(used_twice, nb_mul(nb_exp(nb_neg(x[0])), nb_exp(nb_mul(x[0], 
+                                      nb_scalar_float(2, NB_F32)))))
 
 static const worked cases[] = {
     {"columns that are asked for are computed as columns", TP4, columns_asked,
@@ -82,6 +85,18 @@ static const worked cases[] = {
      {X("[.]", 10)}, "iota", "[tp]", 0, 0},
     {"not more blocks than elements", TP4, three_rows,
      {X("[., .]", 3, 8)}, "sin", "[., .]", 0, 0},
+    {"T45 a sum is taken before it is repeated", TP4, spread_out,
+     {X("[., .]P{tp}", 4, 4)}, "exp", "[., ., .]", 96, 768},
+    {"T45 a sum is taken of what is left", TP4, first_columns,
+     {X("[., .]P{tp}", 8, 1024)}, "exp", "[., .]", 768, 768},
+    {"what is whole is added to one part of a sum", TP4, cut_after_adding,
+     {X("[., tp]", 8, 64), X("[tp, .]", 64, 32), X("[., .]", 8, 32)}, "add",
+     "[., .]P{tp}", 384, 1536},
+    {"one sum for two uses", TP4, used_twice,
+     {X("[., .]P{tp}", 8, 8)}, "neg", "[., .]", 384, 768},
+    {"two sums are taken as one", TP4, two_sums,
+     {X("[., tp]", 8, 64), X("[tp, .]", 64, 32), X("[., .]P{tp}", 8, 32)},
+     "add", "[., .]P{tp}", 1536, 1536},
     {"what must not be split is not", TP4, barred,
      {X("[., .]", 8, 8)}, "cos", "[., .]", 0, 0},
 };

@@ -8,6 +8,7 @@
  * table in the making, and in the end what they were. */
 #include "shard/layouts.h"
 
+#include "shard/cut.h"
 #include "shard/factors.h"
 #include "shard/propagate.h"
 
@@ -20,6 +21,7 @@ typedef struct arranger {
     const void **recorded; /* how nodes lay, by line */
     nb_spec *wish;         /* by line */
     bool *result;
+    const nb_sums *sums; /* where they are taken; NULL: where they must be */
     nb_layouts *lay;
 } arranger;
 
@@ -40,12 +42,31 @@ static bool is_one_mesh(const arranger *a)
 }
 
 /* A value that some call had to have reduced is there reduced. */
-static void note_reduced(const nb_call *c, const nb_decision *d)
+static void note_reduced(const arranger *a, const nb_call *c,
+                         const nb_decision *d)
 {
     for (int i = 0; i < c->nin; i++) {
         const nb_spec *was = c->in[i]->sharding, *is = d->need[i];
-        if (was && was->partial.n && !is->partial.n) c->in[i]->sharding = is;
+        bool planned = a->sums && was && was->kind == NB_SUM;
+        if (was && was->partial.n && !is->partial.n && !planned)
+            c->in[i]->sharding = is;
     }
+}
+
+/* Uses of a line get it with the sums taken that are taken there. */
+static bool take_sums(const arranger *a, int k)
+{
+    const nb_spec *is = a->node[k]->sharding;
+    nb_cut *take = a->sums ? &a->sums->reduce[k] : NULL;
+    nb_spec s;
+    if (!take || !take->n || !is || !is->partial.n || is->kind != NB_SUM)
+        return true;
+    s = *is;
+    s.partial.n = 0;
+    for (int i = 0; i < is->partial.n; i++)
+        if (!nb_cut_has(take, is->partial.at[i]))
+            s.partial.at[s.partial.n++] = is->partial.at[i];
+    return (a->node[k]->sharding = nb_spec_intern(&s)) != NULL;
 }
 
 static bool is_laid(const nb_call *c)
@@ -82,10 +103,11 @@ static bool one(arranger *a, int k)
         return a->lay->spec[k];
     }
     nb_wish w = {.mesh = a->mesh, .results = &wish};
+    if (a->sums) w.pending = a->sums->carry[k];
     const nb_decision *d = nb_decide_with(&c, 1, &y, &w);
     if (!d) return false;
     a->lay->decision[k] = d;
-    note_reduced(&c, d);
+    note_reduced(a, &c, d);
     y->sharding = a->lay->spec[k] = d->give[0];
     return true;
 }
@@ -112,7 +134,7 @@ static bool many(arranger *a, int k)
         with.out = n ? part[0] : NULL;
         all->sharding = a->lay->decision[k] = nb_decide(&with, n, part);
         ok = all->sharding;
-        if (ok) note_reduced(&c, all->sharding);
+        if (ok) note_reduced(a, &c, all->sharding);
     }
     nb_free(part);
     return ok;
@@ -136,7 +158,8 @@ static bool arrange(arranger *a, int k)
               : l->kind == NB_LINE_CALL && !l->op->places
                   ? one(a, k)
                   : (a->lay->spec[k] = nb_spec_on(x, a->mesh)) != NULL;
-    if (!ok || !a->result[k] || l->multi) return ok;
+    if (!ok || l->multi || !take_sums(a, k)) return ok && l->multi;
+    if (!a->result[k]) return true;
     /* Results lie as was said when they were recorded. */
     const nb_spec *promised = a->recorded[k];
     if (!promised)
@@ -178,36 +201,58 @@ static void close(arranger *a)
     nb_free(a->wish);
 }
 
-/* Whether a moves no more than b. */
-static bool is_lighter(const arranger *a, const nb_layouts *x,
-                       const nb_layouts *y, bool *ok)
+/* Keeps the lighter of two, in `to`: b if they move as much. */
+static bool keep_lighter(const arranger *a, nb_layouts *to, nb_layouts *b,
+                         bool always)
 {
     nb_traffic s, t;
-    *ok = nb_layouts_traffic(a->g, a->node, x, &s) &&
-          nb_layouts_traffic(a->g, a->node, y, &t);
-    if (!*ok) return false;
-    return s.bytes != t.bytes ? s.bytes < t.bytes : s.steps <= t.steps;
+    bool ok = nb_layouts_traffic(a->g, a->node, to, &s) &&
+              nb_layouts_traffic(a->g, a->node, b, &t);
+    bool better =
+        ok && (always ||
+               (t.bytes != s.bytes ? t.bytes < s.bytes : t.steps <= s.steps));
+    nb_layouts_free(better ? to : b);
+    if (better) *to = *b;
+    return ok;
+}
+
+/* The same with sums taken where that moves least. */
+static bool move_sums(arranger *a, nb_layouts *to)
+{
+    nb_layouts with = {0};
+    nb_sums sums = {0};
+    if (!nb_sums_place(a->g, a->node, to, &sums)) return false;
+    a->sums = &sums;
+    a->lay = &with;
+    bool ok = make(a) && keep_lighter(a, to, &with, false);
+    a->sums = NULL;
+    nb_sums_free(&sums);
+    return ok;
+}
+
+static bool solve(arranger *a, const nb_spec *const *given, nb_layouts *to)
+{
+    nb_layouts best = {0};
+    a->lay = &best;
+    if (!nb_propagate(a->g, a->node, a->mesh, given, &a->wish) || !make(a))
+        return false;
+    if (move_sums(a, &best) && keep_lighter(a, to, &best, given != NULL))
+        return true;
+    nb_layouts_free(&best);
+    return false;
 }
 
 bool nb_layouts_solve(const nb_graph *g, nb_tensor *const *node,
                       const nb_spec *const *given, nb_layouts *to)
 {
-    nb_layouts best = {0};
-    arranger a = {.g = g, .node = node, .lay = &best};
-    if (!open(&a)) return close(&a), false;
-    bool ok = nb_layouts_of(g, node, to), better = false;
-    restore(&a);
-    a.mesh = ok ? to->mesh : NULL;
-    if (ok && is_one_mesh(&a)) {
-        ok = nb_propagate(g, node, a.mesh, given, &a.wish) && make(&a);
-        if (ok) better = is_lighter(&a, &best, to, &ok) || given;
-        if (ok && better) {
-            nb_layouts_free(to);
-            *to = best;
-        } else if (a.lay->spec)
-            nb_layouts_free(&best);
+    arranger a = {.g = g, .node = node};
+    bool ok = open(&a) && nb_layouts_of(g, node, to);
+    if (ok) {
+        restore(&a);
+        a.mesh = to->mesh;
+        ok = !is_one_mesh(&a) || solve(&a, given, to);
+        if (!ok) nb_layouts_free(to);
     }
-    if (!ok) nb_layouts_free(to);
     close(&a);
     return ok;
 }

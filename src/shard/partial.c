@@ -85,6 +85,15 @@ static bool carries(const nb_work *w, int t, nb_axis a, nb_reduce kind)
     return largest(w, a, kind, op->linear | op->carries) == t;
 }
 
+bool nb_call_carries(const nb_call *c, int t)
+{
+    const nb_op *op = c->op;
+    if (only_moves(op)) return t == 0;
+    if (op->kind == NB_LINEAR) return !is_fixed(op, t) && widens(c);
+    if (op->kind == NB_MULTILINEAR) return true;
+    return t < 32 && (op->linear | op->carries) >> t & 1;
+}
+
 static bool is_used(const nb_work *w, nb_axis a)
 {
     for (int k = 0; k < w->f->n; k++)

@@ -9,4 +9,9 @@
 bool nb_work_partials(const nb_work *w, nb_cut *operand, nb_cut *result,
                       nb_reduce *kind);
 
+/* Whether a sum that is pending in operand t alone, over axes that the call
+ * does not use, may be taken after it: others may be made to have a part of it
+ * where the op is linear in all of them together. */
+bool nb_call_carries(const nb_call *c, int t);
+
 #endif
