@@ -17,12 +17,12 @@ extern "C" {
 /* Joins the other processes: with MPI, through libnabla_mpi.so, which lies beside
  * this library or where the environment variable NABLA_MPI says.  All of them
  * call it.  A program started by mpirun need not: the first use of a mesh does
- * it, unless the environment variable NABLA_DISTRIBUTED is 0.  Done twice it is
- * done once. */
+ * it, or asking for the rank, unless the environment variable NABLA_DISTRIBUTED
+ * is 0.  Done twice it is done once. */
 NB_API nb_status nb_distributed_init(void);
 
 /* Which process this is, and of how many: 0 and 1 where there are no others, or
- * none have been joined. */
+ * they cannot be reached. */
 NB_API int nb_distributed_rank(void);
 NB_API int nb_distributed_size(void);
 

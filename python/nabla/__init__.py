@@ -27,6 +27,7 @@ from . import (  # noqa: E402
     _table,
     _tensor,
     debug,
+    distributed,  # noqa: F401
     linalg,  # noqa: F401
     random,
     transforms,

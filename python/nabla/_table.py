@@ -172,7 +172,7 @@ CompiledFunction CompilationStats
 {PYTREE}
 
 explain profile save load
-nn random linalg fft debug config testing ops core transforms
+nn random linalg fft debug distributed config testing ops core transforms
 
 e inf nan newaxis pi
 acosh asin asinh atan atan2 tan sinh cosh ceil clip copysign expm1 exp2 log2

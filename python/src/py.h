@@ -122,9 +122,10 @@ nb_func *nb_py_lasting(PyObject *f);
  * the error of what cannot be done then. */
 bool nb_py_compiling(void);
 int nb_py_compile_add(PyObject *module);
-int nb_py_custom_add(PyObject *module); /* custom.c */
-int nb_py_debug_add(PyObject *module);  /* debug.c */
-int nb_py_rule_add(PyObject *module);   /* rule.c */
+int nb_py_custom_add(PyObject *module);      /* custom.c */
+int nb_py_debug_add(PyObject *module);       /* debug.c */
+int nb_py_rule_add(PyObject *module);        /* rule.c */
+int nb_py_distributed_add(PyObject *module); /* distributed.c */
 
 /* shard.c: specs.  From takes a ShardingSpec, whose rank must be `rank`, if that
  * is not negative; or a P, a list of what DimSpec.from_raw takes or None, over

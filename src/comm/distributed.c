@@ -174,11 +174,13 @@ nb_status nb_distributed_init(void)
 
 int nb_distributed_rank(void)
 {
+    if (us.state == UNKNOWN) settle(false);
     return us.rank;
 }
 
 int nb_distributed_size(void)
 {
+    if (us.state == UNKNOWN) settle(false);
     return us.size;
 }
 
