@@ -178,7 +178,7 @@ static task task_few(const task *g, int most, unsigned turn)
 
 /* Numbers for choices, the same for an op in every run. */
 static unsigned state;
-static unsigned pick(unsigned n)
+static unsigned below(unsigned n)
 {
     state = state * 1664525u + 1013904223u;
     return (state >> 8) % n;
@@ -201,12 +201,12 @@ static void put(way w, const stage *last, task *g, stage *next)
     int most = last->letters & HESS ? 3 : 12; /* lanes in lanes are many */
     uint64_t some = 0;
     *next = *last;
-    *g = hess ? task_few(&last->t, most, pick(64)) : last->t;
+    *g = hess ? task_few(&last->t, most, below(64)) : last->t;
     uint64_t all = ((uint64_t)1 << g->nin) - 1;
     for (int i = 0; i < 4; i++)
-        some = some << 16 | pick(1 << 16);
+        some = some << 16 | below(1 << 16);
     some = some & all ? some & all : all;
-    next->t = task_transform(w, g, some, pick(2) ? 0 : -1);
+    next->t = task_transform(w, g, some, below(2) ? 0 : -1);
     next->letters |= ON(w);
     next->order += hess ? 2 : w == JVP || w == VJP;
     snprintf(next->word, sizeof next->word, "%s %.100s", way_name[w],
@@ -267,7 +267,7 @@ static void try_words(const stage *op)
     for (int k = 0; k < TRIPLES; k++) {
         way w[3];
         for (int l = 0; l < 3; l++)
-            w[l] = letters[pick(NLETTERS)];
+            w[l] = letters[below(NLETTERS)];
         try_word(op, 3, w);
     }
 }

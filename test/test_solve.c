@@ -14,7 +14,7 @@ enum { NODES = 8, OPTIONS = 5, PAIRS = 40, ROWS = 3, TIES = 3 };
 
 static uint64_t state = 88172645463325252u;
 
-static uint32_t pick(uint32_t n)
+static uint32_t one_of(uint32_t n)
 {
     state ^= state << 13;
     state ^= state >> 7;
@@ -34,31 +34,31 @@ typedef struct drawn {
 
 static double draw_price(int infinite)
 {
-    if ((int)pick(100) < infinite) return INFINITY;
-    return pick(4) ? pick(50) : 0;
+    if ((int)one_of(100) < infinite) return INFINITY;
+    return one_of(4) ? one_of(50) : 0;
 }
 
 static void draw_problem(drawn *d, int ties, int infinite)
 {
-    d->n = 1 + (int)pick(NODES);
+    d->n = 1 + (int)one_of(NODES);
     d->nties = 0;
     for (int v = 0; v < d->n; v++) {
-        d->count[v] = 1 + (int)pick(OPTIONS);
+        d->count[v] = 1 + (int)one_of(OPTIONS);
         for (int i = 0; i < d->count[v]; i++) {
             d->cost[v][i] = draw_price(infinite / 2);
             for (int r = 0; r < ROWS; r++)
-                d->bytes[r][v][i] = pick(30);
+                d->bytes[r][v][i] = one_of(30);
         }
     }
     for (int k = 0; k < ties && d->n > 1; k++) {
-        int u = (int)pick((uint32_t)d->n), v = (int)pick((uint32_t)d->n);
+        int u = (int)one_of((uint32_t)d->n), v = (int)one_of((uint32_t)d->n);
         if (d->count[u] != d->count[v]) continue;
         d->tie[d->nties][0] = u, d->tie[d->nties++][1] = v;
     }
-    d->npairs = (int)pick((uint32_t)(3 * d->n));
+    d->npairs = (int)one_of((uint32_t)(3 * d->n));
     for (int k = 0; k < d->npairs; k++) {
-        int u = d->end[k][0] = (int)pick((uint32_t)d->n);
-        int v = d->end[k][1] = (int)pick((uint32_t)d->n);
+        int u = d->end[k][0] = (int)one_of((uint32_t)d->n);
+        int v = d->end[k][1] = (int)one_of((uint32_t)d->n);
         for (int i = 0; i < d->count[u] * d->count[v]; i++)
             d->price[k][i] = draw_price(infinite);
     }
@@ -201,7 +201,7 @@ static void draw_budgets(drawn *d, int nrows)
     try_all(d, least);
     for (int r = 0; r < nrows; r++) {
         if (least[r] == INT64_MAX) least[r] = 10;
-        d->budget[r] = least[r] + pick(60) - (pick(8) ? 0 : 5);
+        d->budget[r] = least[r] + one_of(60) - (one_of(8) ? 0 : 5);
         if (d->budget[r] < 0) d->budget[r] = 0;
     }
 }
@@ -286,7 +286,7 @@ static void grids(void)
         nb_problem_cost(p, r * C, never[0]);
         nb_problem_cost(p, r * C + C - 1, never[1]);
         for (int c = 0; c + 1 < C; c++) {
-            double w = 1 + pick(1000), t[4] = {0, w, w, 0};
+            double w = 1 + one_of(1000), t[4] = {0, w, w, 0};
             nb_problem_pair(p, r * C + c, r * C + c + 1, t);
             least = w < least ? w : least;
         }
@@ -306,7 +306,7 @@ static void grids(void)
     for (int v = 0; v < R * C; v++)
         nb_problem_add(p, 2);
     for (int v = 0; v < R * C; v++) {
-        double w = 1 + pick(1000), t[4] = {0, w, w, 0};
+        double w = 1 + one_of(1000), t[4] = {0, w, w, 0};
         double tie[4] = {0, INFINITY, INFINITY, 0};
         if (v % C == 0) nb_problem_cost(p, v, never[0]);
         if (v % C == C - 1)
@@ -336,7 +336,7 @@ static void wide_nets_have_a_gap(void)
         for (int v = 0; v < u; v++) {
             double t[K * K];
             for (int i = 0; i < K * K; i++)
-                t[i] = pick(100);
+                t[i] = one_of(100);
             nb_problem_pair(p, u, v, t);
         }
     nb_solution *s = nb_problem_solve(p, &o);
