@@ -110,7 +110,7 @@ static bool shard_text(nb_text *t, nb_tensor *x, int position)
 /* x as devices have it, nothing pending. */
 static nb_tensor *settled(nb_tensor *x)
 {
-    nb_spec s = *(const nb_spec *)x->sharding;
+    nb_spec s = nb_spec_draft(x->sharding);
     if (!s.partial.n) return x;
     s.partial.n = 0;
     const nb_spec *spec = nb_spec_intern(&s);

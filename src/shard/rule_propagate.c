@@ -158,7 +158,7 @@ nb_status nb_rule_resolve(const nb_rule *r, const nb_mesh *m,
 /* The spec without what is said at a priority that is not up yet. */
 static const nb_spec *active(const nb_spec *s, int priority)
 {
-    nb_spec draft = *s;
+    nb_spec draft = nb_spec_draft(s);
     if (priority < 0) return s;
     for (int d = 0; d < s->rank; d++)
         if (s->dim[d].priority > priority) draft.dim[d].axes.n = 0;
@@ -209,7 +209,7 @@ static bool is_free(const nb_spec *s, int d, const nb_cut *to)
 /* Open dims become longer, never other. */
 static const nb_spec *extended(const problem *p, int t, const nb_spec *s)
 {
-    nb_spec draft = *s, wanted;
+    nb_spec draft = nb_spec_draft(s), wanted;
     nb_work_dims(&p->w, t, &wanted);
     for (int d = 0; d < s->rank; d++) {
         const nb_cut *to = &wanted.dim[d].axes;

@@ -126,9 +126,14 @@ static bool is_same(const nb_spec *a, const nb_spec *b)
 }
 
 /* Only the dims there are. */
+static size_t spec_bytes(int rank)
+{
+    return offsetof(nb_spec, dim) + (size_t)rank * sizeof(nb_dim_spec);
+}
+
 static const nb_spec *keep(const nb_spec *s)
 {
-    size_t bytes = offsetof(nb_spec, dim) + (size_t)s->rank * sizeof s->dim[0];
+    size_t bytes = spec_bytes(s->rank);
     nb_spec *k = nb_alloc_forever(bytes);
     if (k) memcpy(k, s, bytes);
     return k;
@@ -150,6 +155,13 @@ const nb_spec *nb_spec_intern(const nb_spec *draft)
     }
     pthread_mutex_unlock(&lock);
     return found;
+}
+
+nb_spec nb_spec_draft(const nb_spec *s)
+{
+    nb_spec draft = {0};
+    memcpy(&draft, s, spec_bytes(s->rank));
+    return draft;
 }
 
 const nb_spec *nb_spec_whole(const nb_mesh *m, int rank, bool open)

@@ -38,6 +38,10 @@ struct nb_spec {
 /* The spec in its one form, as nb_spec_new says it. */
 const nb_spec *nb_spec_intern(const nb_spec *draft);
 
+/* One to be changed; one that is interned cannot be assigned, it ends with its
+ * last dim. */
+nb_spec nb_spec_draft(const nb_spec *s);
+
 /* Nothing split, nothing pending, all dims closed (or open). */
 const nb_spec *nb_spec_whole(const nb_mesh *m, int rank, bool open);
 
