@@ -115,7 +115,8 @@ static void add_value(spreader *p, int k, const nb_spec *given, bool result)
         if (!v->dim[d].axes.n) continue;
         v->dim[d].priority = is->dim[d].priority;
         /* What a result came to lie as is heard last. */
-        if (result && !given && !l->op->places) v->dim[d].priority = UINT8_MAX;
+        if (result && !given && !l->op->places && v->dim[d].axes.n)
+            v->dim[d].priority = UINT8_MAX;
     }
 }
 
