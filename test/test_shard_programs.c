@@ -7,8 +7,8 @@
  *     17 grad 2x4 3fffffffff 7
  *
  * One that fails is made smaller and printed; such a line as the argument is
- * run alone.  NABLA_SHARD_PROGRAMS is how many are run, NABLA_SHARD_SEED the
- * first seed. */
+ * run alone, and what is done, as "grad", does so with all.
+ * NABLA_SHARD_PROGRAMS is how many are run, NABLA_SHARD_SEED the first seed. */
 #include "support/check.h"
 #include "support/laid.h"
 #include "support/recipe.h"
@@ -253,6 +253,14 @@ static void program_try(program *p)
     fflush(stdout);
 }
 
+static mode mode_of(const char *name)
+{
+    int m = 0;
+    while (m < MODES && strcmp(name, mode_name[m]))
+        m++;
+    return (mode)m;
+}
+
 static bool program_read(program *p, const char *line)
 {
     char name[32];
@@ -262,8 +270,7 @@ static bool program_read(program *p, const char *line)
                &p->laid) != 5)
         return false;
     p->live = live;
-    while (p->mode < MODES && strcmp(name, mode_name[p->mode]))
-        p->mode++;
+    p->mode = mode_of(name);
     return p->mode < MODES;
 }
 
@@ -286,6 +293,8 @@ int main(int argc, char **argv)
         /* Compiling takes its time: every fiftieth. */
         p = (program){.seed = first + (unsigned)i, .live = ~(uint64_t)0};
         p.mode = i % 50 == 49 ? COMPILED : (mode)(i % COMPILED);
+        if (argc > 1) p.mode = mode_of(argv[1]);
+        if (p.mode == MODES) break;
         strcpy(p.mesh, meshes[(i / COMPILED) % 6]);
         p.laid = ~0u;
         program_try(&p);
