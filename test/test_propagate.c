@@ -55,8 +55,8 @@ static nb_tensor *put(nb_tensor *x, const char *layout)
 }
 
 FN(spread_out, nb_exp(nb_broadcast_to(x[0], SHAPE(8, 4, 4))))
-FN(first_columns, nb_exp(nb_slice_tensor(x[0], (int64_t[]){0, 0},
-                                         (int64_t[]){8, 16})))
+FN(first_columns,
+   nb_exp(nb_slice_tensor(x[0], (int64_t[]){0, 0}, (int64_t[]){8, 16})))
 FN(columns_asked, put(nb_matmul(x[0], x[1]), "[., tp]"))
 FN(both_layers, put(nb_matmul(nb_relu(nb_matmul(x[0], x[1])), x[2]), "[tp, .]"))
 FN(ones_added, nb_add(x[0], nb_exp(nb_ones(SHAPE(8, 16), NB_F32))))
@@ -68,37 +68,106 @@ FN(cut_after_adding,
    nb_exp(nb_slice_tensor(nb_add(nb_matmul(x[0], x[1]), x[2]),
                           (int64_t[]){0, 0}, (int64_t[]){8, 8})))
 FN(two_sums, nb_exp(nb_add(nb_matmul(x[0], x[1]), x[2])))
-FN(used_twice, nb_mul(nb_exp(nb_neg(x[0])), nb_exp(nb_mul(x[0], 
-                                      nb_scalar_float(2, NB_F32)))))
+FN(used_twice, nb_mul(nb_exp(nb_neg(x[0])),
+                      nb_exp(nb_mul(x[0], nb_scalar_float(2, NB_F32)))))
 
 static const worked cases[] = {
-    {"columns that are asked for are computed as columns", TP4, columns_asked,
-     {X("[., .]", 8, 16), X("[., .]", 16, 32)}, "matmul", "[., tp]", 0, 0},
-    {"backward through two products and relu", TP4, both_layers,
-     {X("[., .]", 8, 16), X("[., .]", 16, 32), X("[., .]", 32, 8)}, "relu",
-     "[tp, .]", 0, 0},
-    {"what lies on no device is computed in parts", TP4, ones_added,
-     {X("[tp, .]", 8, 16)}, "exp", "[tp, .]", 0, 0},
-    {"numbers in a row are counted in parts", TP4, counted,
-     {X("[tp]", 10)}, "iota", "[tp]", 0, 0},
-    {"also those of no operand", TP4, counted_unevenly,
-     {X("[.]", 10)}, "iota", "[tp]", 0, 0},
-    {"not more blocks than elements", TP4, three_rows,
-     {X("[., .]", 3, 8)}, "sin", "[., .]", 0, 0},
-    {"T45 a sum is taken before it is repeated", TP4, spread_out,
-     {X("[., .]P{tp}", 4, 4)}, "exp", "[., ., .]", 96, 768},
-    {"T45 a sum is taken of what is left", TP4, first_columns,
-     {X("[., .]P{tp}", 8, 1024)}, "exp", "[., .]", 768, 768},
-    {"what is whole is added to one part of a sum", TP4, cut_after_adding,
-     {X("[., tp]", 8, 64), X("[tp, .]", 64, 32), X("[., .]", 8, 32)}, "add",
-     "[., .]P{tp}", 384, 1536},
-    {"one sum for two uses", TP4, used_twice,
-     {X("[., .]P{tp}", 8, 8)}, "neg", "[., .]", 384, 768},
-    {"two sums are taken as one", TP4, two_sums,
+    {"columns that are asked for are computed as columns",
+     TP4,
+     columns_asked,
+     {X("[., .]", 8, 16), X("[., .]", 16, 32)},
+     "matmul",
+     "[., tp]",
+     0,
+     0},
+    {"backward through two products and relu",
+     TP4,
+     both_layers,
+     {X("[., .]", 8, 16), X("[., .]", 16, 32), X("[., .]", 32, 8)},
+     "relu",
+     "[tp, .]",
+     0,
+     0},
+    {"what lies on no device is computed in parts",
+     TP4,
+     ones_added,
+     {X("[tp, .]", 8, 16)},
+     "exp",
+     "[tp, .]",
+     0,
+     0},
+    {"numbers in a row are counted in parts",
+     TP4,
+     counted,
+     {X("[tp]", 10)},
+     "iota",
+     "[tp]",
+     0,
+     0},
+    {"also those of no operand",
+     TP4,
+     counted_unevenly,
+     {X("[.]", 10)},
+     "iota",
+     "[tp]",
+     0,
+     0},
+    {"not more blocks than elements",
+     TP4,
+     three_rows,
+     {X("[., .]", 3, 8)},
+     "sin",
+     "[., .]",
+     0,
+     0},
+    {"T45 a sum is taken before it is repeated",
+     TP4,
+     spread_out,
+     {X("[., .]P{tp}", 4, 4)},
+     "exp",
+     "[., ., .]",
+     96,
+     768},
+    {"T45 a sum is taken of what is left",
+     TP4,
+     first_columns,
+     {X("[., .]P{tp}", 8, 1024)},
+     "exp",
+     "[., .]",
+     768,
+     768},
+    {"what is whole is added to one part of a sum",
+     TP4,
+     cut_after_adding,
+     {X("[., tp]", 8, 64), X("[tp, .]", 64, 32), X("[., .]", 8, 32)},
+     "add",
+     "[., .]P{tp}",
+     384,
+     1536},
+    {"one sum for two uses",
+     TP4,
+     used_twice,
+     {X("[., .]P{tp}", 8, 8)},
+     "neg",
+     "[., .]",
+     384,
+     768},
+    {"two sums are taken as one",
+     TP4,
+     two_sums,
      {X("[., tp]", 8, 64), X("[tp, .]", 64, 32), X("[., .]P{tp}", 8, 32)},
-     "add", "[., .]P{tp}", 1536, 1536},
-    {"what must not be split is not", TP4, barred,
-     {X("[., .]", 8, 8)}, "cos", "[., .]", 0, 0},
+     "add",
+     "[., .]P{tp}",
+     1536,
+     1536},
+    {"what must not be split is not",
+     TP4,
+     barred,
+     {X("[., .]", 8, 8)},
+     "cos",
+     "[., .]",
+     0,
+     0},
 };
 
 static int rank_of(const operand *x)
@@ -164,8 +233,8 @@ static void table(const worked *c, int n, nb_tensor *const *x)
     nb_graph *g = recorded(c->of, n, x);
     nb_tensor **node = g ? malloc((size_t)g->n * sizeof *node) : NULL;
     nb_layouts whole, forward;
-    bool ok = g && nb_graph_nodes(g, node) &&
-              nb_layouts_solve(g, node, NULL, &whole);
+    bool ok =
+        g && nb_graph_nodes(g, node) && nb_layouts_solve(g, node, NULL, &whole);
     if (expect(ok, "%s: the layouts", c->name)) {
         expect(lies(made_as(g, &whole, c->op), mesh, c->lies), "%s: %s",
                c->name, c->op);
@@ -300,9 +369,9 @@ static nb_tensor *next(const random_program *p, nb_tensor *const *pool, int n)
     case 8: return window(x);
     case 9: return moved_about(p, x);
     case 10: return counted_on(x);
-    case 11: return nb_size(x, 0) > 8 ? nb_relu(x)
-                                      : nb_concatenate(
-                                            2, (nb_tensor *[]){x, y}, 0);
+    case 11:
+        return nb_size(x, 0) > 8 ? nb_relu(x)
+                                 : nb_concatenate(2, (nb_tensor *[]){x, y}, 0);
     default:
         return nb_reshape(nb_sort(nb_reshape(x, 1, flat), 0, false, true), 2,
                           (int64_t[]){nb_size(x, 1), nb_size(x, 0)});

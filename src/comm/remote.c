@@ -651,7 +651,8 @@ void nb_remote_close(void)
     notify(NB_PACKET_BYE, 0, "");
     for (net.idle = 0; !(all = all_have_left() && is_flushed());) {
         take_early(false);
-        if (take_from_rings(false) | take_from_wire(false)) continue;
+        bool more = take_from_rings(false);
+        if (take_from_wire(false) || more) continue;
         if (net.troubled && nb_clock() > end) break;
         doze();
     }

@@ -139,6 +139,11 @@ typedef struct nb_blocks {
     const nb_box *to;
     /* A 0-d int64 that differs from device to device. */
     nb_tensor *(*number)(const struct nb_blocks *b, int64_t value);
+    /* Into how many blocks a dim of kind scan is split, of which the device has
+     * this one; and with several, what all of them come to, of which it says
+     * x: tensor t (inputs, then the result) but one place long there. */
+    int64_t parts, part;
+    nb_tensor *(*beside)(const struct nb_blocks *b, int t, nb_tensor *x);
     void *ctx;
 } nb_blocks;
 
@@ -174,6 +179,7 @@ struct nb_op {
     unsigned linear; /* bit i: kind NB_RULE, but linear in input i: transpose */
     unsigned carries; /* bit i: neither, but linear in input i all the same */
     unsigned splits;  /* bit k: does factors of that nb_factor_kind in parts */
+    unsigned shares;  /* bit t: what blocks of that tensor come to is told */
     int sized;      /* attribute k, 1 + k, is the visible shape of the result */
     int nout;       /* 0 means one */
     bool view_only; /* never computes: always a view */

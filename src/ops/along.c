@@ -49,6 +49,7 @@ TRANSPOSE(take_along, put(nb_fill_like(c->in[0], 0), c->in[1], ct))
 static nb_tensor *here_or_zero(nb_tensor *x, nb_tensor *at,
                                const nb_index_axis *a)
 {
+    if (!x) return NULL;
     return nb_where(nb_less(at, nb_count(a->size)), x,
                     nb_scalar_float(0, nb_dtype_of(x)));
 }

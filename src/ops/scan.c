@@ -181,6 +181,41 @@ static bool scan_sign(const nb_call *c, nb_text *t)
     return nb_text_add(t, "; scan{%c}", 'a' + axis);
 }
 
+/* On blocks: each is scanned by itself, and what the blocks before it come to
+ * goes before the whole of it. */
+
+/* The numbers of the blocks, along the axis. */
+static nb_tensor *numbers(const nb_blocks *b, int axis, int rank)
+{
+    int64_t size[NB_MAX_RANK];
+    for (int d = 0; d < rank; d++)
+        size[d] = d == axis ? b->parts : 1;
+    return nb_reshape(nb_arange_int(0, b->parts, 1, NB_I64), rank, size);
+}
+
+static nb_tensor *total(nb_tensor *x, bool sum, int64_t axis)
+{
+    return sum ? nb_reduce_sum(x, 1, &axis, true) : nb_prod(x, 1, &axis, true);
+}
+
+static nb_tensor *totals_local(const nb_call *c, const nb_blocks *b)
+{
+    int64_t axis = nb_arg_int(c, 0);
+    bool exclusive = nb_arg_int(c, 1), reverse = nb_arg_int(c, 2);
+    bool sum = c->op->reduce == NB_SUM, split = b->parts > 1;
+    nb_tensor *x = split ? nb_widen(b->in[0]) : b->in[0];
+    nb_tensor *y = sum ? nb_cumsum(x, axis, exclusive, reverse)
+                       : nb_cumprod(x, axis, exclusive, reverse);
+    if (!split || !y) return y;
+    nb_tensor *own = nb_cast(total(x, sum, axis), nb_dtype_of(y));
+    nb_tensor *all = b->beside(b, 1, own), *j = numbers(b, (int)axis, RANK(0));
+    nb_tensor *me = b->number(b, b->part);
+    nb_tensor *before = reverse ? nb_greater(j, me) : nb_less(j, me);
+    all = total(nb_where(before, all, nb_count(sum ? 0 : 1)), sum, axis);
+    y = sum ? nb_add(y, all) : nb_mul(y, all);
+    return nb_cast(y, nb_dtype_of(c->out));
+}
+
 /* cumsum */
 
 static bool cumsum_kernel(const nb_kernel *k)
@@ -207,6 +242,9 @@ nb_op nb_op_cumsum = {
     .reduce = NB_SUM,
     .kernel = cumsum_kernel,
     .transpose = cumsum_transpose,
+    .splits = 1u << NB_SCAN,
+    .shares = 1u << 1,
+    .local = totals_local,
 };
 
 /* linear_scan: y = L b, where L depends on a */
@@ -270,6 +308,49 @@ static bool linear_scan_kernel(const nb_kernel *k)
     return scan_kernel(k, &(scanner){NULL, linear_f32, linear_f64, 0});
 }
 
+/* What comes into a block: a scan of what the blocks before it make of nothing,
+ * with the products of their factors.  The axis is counted in a, which may have
+ * fewer or more before it than the result. */
+static nb_tensor *carried(const nb_call *c, const nb_blocks *b, nb_tensor *a,
+                          nb_tensor *end)
+{
+    int64_t axis = nb_arg_int(c, 0), rank = c->out->rank;
+    int64_t at = axis + rank - RANK(0);
+    nb_tensor *factor = b->beside(b, 0, total(a, false, axis));
+    end = b->beside(b, 2, end);
+    nb_tensor *all = nb_linear_scan(factor, end, axis, true, nb_arg_int(c, 2));
+    nb_tensor *j = numbers(b, (int)at, (int)rank);
+    nb_tensor *mine = nb_equal(j, b->number(b, b->part));
+    return total(nb_where(mine, all, nb_count(0)), true, at);
+}
+
+/* The last of a block, in the order of the scan. */
+static nb_tensor *end_of(const nb_call *c, nb_tensor *y)
+{
+    int axis = (int)nb_arg_int(c, 0) + c->out->rank - RANK(0);
+    if (!y) return NULL;
+    return nb_narrow(y, axis, nb_arg_int(c, 2) ? 0 : nb_size(y, axis) - 1, 1);
+}
+
+/* y_i = local y_i + a_i ... a_1 y_0, where y_0 comes from the block before. */
+static nb_tensor *linear_scan_local(const nb_call *c, const nb_blocks *b)
+{
+    int64_t axis = nb_arg_int(c, 0);
+    bool exclusive = nb_arg_int(c, 1), reverse = nb_arg_int(c, 2);
+    nb_tensor *a = b->in[0], *x = b->in[1], *y, *all;
+    if (b->parts < 2) return nb_linear_scan(a, x, axis, exclusive, reverse);
+    a = nb_widen(a);
+    x = nb_widen(x);
+    y = all = nb_linear_scan(a, x, axis, exclusive, reverse);
+    if (exclusive) all = nb_linear_scan(a, x, axis, false, reverse);
+    nb_tensor *in = carried(c, b, a, end_of(c, all));
+    nb_tensor *more = nb_mul(nb_cumprod(a, axis, exclusive, reverse), in);
+    nb_tensor *first =
+        nb_equal(b->number(b, b->part), nb_count(reverse ? b->parts - 1 : 0));
+    y = nb_where(first, y, nb_add(y, more)); /* the first factor is not used */
+    return nb_cast(y, nb_dtype_of(c->out));
+}
+
 nb_op nb_op_linear_scan = {
     .name = "linear_scan",
     .doc = "y_i = a_i y_(i-1) + b_i along an axis, from the end if reverse; "
@@ -284,6 +365,9 @@ nb_op nb_op_linear_scan = {
     .linear = 2,
     .jvp = linear_scan_jvp,
     .transpose = linear_scan_transpose,
+    .splits = 1u << NB_SCAN,
+    .shares = 1u << 0 | 1u << 2,
+    .local = linear_scan_local,
 };
 
 nb_tensor *nb_linear_scan(nb_tensor *a, nb_tensor *b, int64_t axis,
@@ -328,6 +412,9 @@ nb_op nb_op_cumprod = {
     .reduce = NB_PROD,
     .kernel = cumprod_kernel,
     .jvp = cumprod_jvp,
+    .splits = 1u << NB_SCAN,
+    .shares = 1u << 1,
+    .local = totals_local,
 };
 
 /* diff */

@@ -126,12 +126,44 @@ static nb_tensor *number(const nb_blocks *b, int64_t n)
     return nb_localiser_number(b->ctx, n);
 }
 
+static nb_tensor *beside(const nb_blocks *b, int t, nb_tensor *x)
+{
+    nb_localiser *m = b->ctx;
+    const nb_reshard_plan *p = m->decision->share[t];
+    const nb_tensor *global = t < m->call->nin ? m->call->in[t] : m->call->out;
+    x = x ? to_stored(x, global) : NULL;
+    for (int k = 0; k < p->n && x; k++) {
+        nb_box to;
+        nb_spec_box(p->step[k].into, p->size, m->position, &to);
+        x = nb_move(x, p, k, &to, &m->token);
+    }
+    return x ? from_stored(x, global) : NULL;
+}
+
+/* Which part of a scanned dim the device has. */
+static void set_part(const nb_localiser *m, nb_blocks *b)
+{
+    const nb_decision *d = m->decision;
+    const nb_reshard_plan *p = NULL;
+    b->parts = 1;
+    for (int t = 0; d && !p && t < d->nin + d->nout; t++)
+        p = d->share[t];
+    for (int k = 0; p && k < p->from->rank; k++) {
+        const nb_cut *cut = &p->from->dim[k].axes;
+        if (nb_cut_equal(cut, &p->into->dim[k].axes)) continue;
+        b->parts = nb_cut_count(cut);
+        b->part = nb_cut_index(m->mesh, cut, m->position);
+    }
+}
+
 static nb_tensor *call_one(nb_localiser *m, const nb_call *c, nb_tensor **in,
                            const nb_box *from, const nb_box *to)
 {
     int64_t attr[NB_MAX_WORDS];
     nb_blocks b = {.in = in, .from = from, .to = to, .number = number};
+    b.beside = beside;
     b.ctx = m;
+    set_part(m, &b);
     if (c->op->dim_of) return move_lane(m, c, in, to);
     if (c->op->local) return c->op->local(c, &b);
     int n = local_attr(c, to, attr);
@@ -176,6 +208,8 @@ static bool compute(nb_localiser *m, int line, const nb_call *c,
         return nb_localiser_call_many(m, line, c, d, in);
     const nb_spec *give = d ? d->give[0] : m->lay->spec[line];
     nb_box to = box_of(m, give, c->out);
+    m->call = c;
+    m->decision = d;
     return add_version(m, line, give, call_one(m, c, in, from, &to));
 }
 

@@ -22,6 +22,8 @@ typedef struct nb_localiser {
     nb_tensor *const *given;   /* values of the inputs; NULL: stand-ins */
     struct nb_localiser *root; /* whose inputs numbers are */
     nb_tensor *token;          /* moves made so far */
+    const nb_call *call;       /* that is being made, and what was decided */
+    const nb_decision *decision;
     nb_list in, out, at_number;
     int64_t *number; /* of this device: inputs after all others */
     int nnumbers, room;

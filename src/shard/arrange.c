@@ -208,9 +208,8 @@ static bool keep_lighter(const arranger *a, nb_layouts *to, nb_layouts *b,
     nb_traffic s, t;
     bool ok = nb_layouts_traffic(a->g, a->node, to, &s) &&
               nb_layouts_traffic(a->g, a->node, b, &t);
-    bool better =
-        ok && (always ||
-               (t.bytes != s.bytes ? t.bytes < s.bytes : t.steps <= s.steps));
+    bool better = ok && (always || (t.bytes != s.bytes ? t.bytes < s.bytes
+                                                       : t.steps <= s.steps));
     nb_layouts_free(better ? to : b);
     if (better) *to = *b;
     return ok;

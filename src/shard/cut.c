@@ -20,9 +20,9 @@ typedef struct cutter {
     const nb_layouts *lay;
     nb_axis axis;
     nb_flow *flow;
-    int *in, *out;  /* nodes, by line; -1: the axis is never pending there */
-    bool *source;   /* the axis comes to be pending there */
-    bool *pending;  /* in the end: it is, for all uses */
+    int *in, *out; /* nodes, by line; -1: the axis is never pending there */
+    bool *source;  /* the axis comes to be pending there */
+    bool *pending; /* in the end: it is, for all uses */
     nb_sums *to;
 } cutter;
 

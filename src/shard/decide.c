@@ -84,14 +84,14 @@ static nb_decision *room(const nb_mesh *m, int nin, int nout)
 {
     size_t n = (size_t)(nin + nout);
     nb_decision *d =
-        nb_alloc_forever(sizeof *d + (n + (size_t)nin) * sizeof *d->need);
+        nb_alloc_forever(sizeof *d + (2 * n + (size_t)nin) * sizeof *d->need);
     if (!d) return NULL;
     *d = (nb_decision){.mesh = m, .nin = nin, .nout = nout, .reason = ""};
     d->need = (const nb_spec **)(d + 1);
     d->give = d->need + nin;
     d->reach = (const nb_reshard_plan **)(d->give + nout);
-    for (int i = 0; i < nin; i++)
-        d->reach[i] = NULL;
+    d->share = d->reach + nin;
+    memset(d->reach, 0, (n + (size_t)nin) * sizeof *d->reach);
     return d;
 }
 
@@ -125,6 +125,10 @@ static bool update(const nb_work *w, nb_decision *d)
     if (carried != operand) nb_free(carried);
     for (int t = 0; ok && w->call->op->reach && t < nin; t++)
         ok = nb_reach_plan(w, t, d->need[t], d->give[0], &d->reach[t]);
+    for (int t = 0; ok && t < nin + w->f->nout; t++)
+        if (w->call->op->shares >> t & 1)
+            ok = nb_share_plan(w, t, t < nin ? d->need[t] : d->give[t - nin],
+                               &d->share[t]);
     if (ok && *w->reason)
         ok = (d->reason = nb_intern(w->reason, strlen(w->reason))) != NULL;
     return ok;

@@ -265,13 +265,15 @@ static bool is_made_whole(const nb_work *w, int k)
     return !given && !op->sized && (w->f->nin || !op->local);
 }
 
-/* The greatest of nothing is no number, windows have their least size, and
- * nothing is picked from nothing: no block may be empty. */
+/* The greatest of nothing is no number, windows have their least size,
+ * nothing is picked from nothing and it comes to nothing: no block may be
+ * empty. */
 static void fill(nb_work *w, int k)
 {
     const nb_factors *f = w->f;
     bool extreme = f->reduce[k] == NB_MAX || f->reduce[k] == NB_MIN;
-    if ((f->reduced[k] && extreme) || nb_work_kind(w, k) == NB_MASK)
+    nb_factor_kind kind = nb_work_kind(w, k);
+    if ((f->reduced[k] && extreme) || kind == NB_MASK || kind == NB_SCAN)
         keep_full(&w->axes[k], f->size[k]);
     for (int t = f->nin; f->kind[k] == NB_PERMUTE && t < f->nin + f->nout; t++)
         for (int d = 0; d < f->tensor[t].rank; d++)

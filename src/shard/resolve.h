@@ -19,6 +19,9 @@ typedef struct nb_decision {
     /* Of each operand: which parts of it, once it lies so, the blocks of the
      * result reach for; NULL: its own block. */
     const nb_reshard_plan **reach;
+    /* Of each operand, then of each result: how devices that have blocks of a
+     * scanned dim tell each other what these come to; NULL: they do not. */
+    const nb_reshard_plan **share;
     const char *reason; /* what was decided between axes, or "" */
 } nb_decision;
 

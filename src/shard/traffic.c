@@ -66,6 +66,8 @@ static bool count_line(counter *c, int k)
         ok = want(c, l->in[i], d->need[i]);
         if (ok && d->reach[i]) add_plan(c->to, d->reach[i]);
     }
+    for (int t = 0; ok && d && t < d->nin + d->nout; t++)
+        if (d->share[t]) add_plan(c->to, d->share[t]);
     return ok;
 }
 

@@ -37,6 +37,12 @@ const nb_spec *nb_work_need(const nb_work *w, int t);
 bool nb_reach_plan(const nb_work *w, int t, const nb_spec *need,
                    const nb_spec *give, const nb_reshard_plan **plan);
 
+/* How the devices tell each other what their blocks of tensor t come to along
+ * a factor of kind scan, one place each: in no fewer than four bytes.  NULL: it
+ * is not split. */
+bool nb_share_plan(const nb_work *w, int t, const nb_spec *lies,
+                   const nb_reshard_plan **plan);
+
 /* The least that reducing the results over these axes costs. */
 double nb_work_debt(const nb_work *w, const nb_cut *axes);
 

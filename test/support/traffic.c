@@ -115,6 +115,8 @@ static void visit(walk *w, const nb_graph *g, const nb_layouts *l,
         need(w, g, l, node, line->in[i], d->need[i]);
         if (d->reach[i]) add_steps(w, d->reach[i]);
     }
+    for (int t = 0; d && t < d->nin + d->nout; t++)
+        if (d->share[t]) add_steps(w, d->share[t]);
     nb_call c = nb_call_of(node[k]);
     if (d && line->multi) enter(w, &c, d);
 }
