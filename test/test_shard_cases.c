@@ -103,6 +103,28 @@ PROGRAM(embedded, nb_gather(x[0], places(x[1], 1024), 0))
 PROGRAM(scattered, nb_scatter(x[0], places(x[1], 20), x[2], 0))
 PROGRAM(along, nb_take_along_axis(x[0], places(x[1], 20), 1))
 
+PROGRAM(running, nb_cumsum(x[0], 1, false, false))
+PROGRAM(argmax, nb_argmax(x[0], 1, false))
+
+/* The same on the lanes of a vmap over the first axis. */
+static nb_tensor *lanes(nb_body *body, int n, nb_tensor *const *x)
+{
+    return nb_func_call1(nb_vmap(nb_func_new(body, NULL), NULL), n, x);
+}
+
+FN(running_back, nb_cumprod(x[0], 0, true, true))
+FN(place_of_least, nb_argmin(x[0], 0, false))
+FN(picked, nb_gather(x[0], places(x[1], 20), 0))
+FN(placed, nb_scatter(x[0], places(x[1], 20), x[2], 0))
+FN(moved_in, nb_slice_update(x[0], x[1], (int64_t[]){3}, (int64_t[]){8}))
+FN(filtered, nb_conv1d(x[0], x[1], &(nb_conv){.padding = {{2, 1}}}))
+PROGRAM(lane_running, lanes(running_back, 1, x))
+PROGRAM(lane_least, lanes(place_of_least, 1, x))
+PROGRAM(lane_picked, lanes(picked, 2, x))
+PROGRAM(lane_placed, lanes(placed, 3, x))
+PROGRAM(lane_moved, lanes(moved_in, 2, x))
+PROGRAM(lane_filtered, lanes(filtered, 2, x))
+
 static nb_tensor *first_sixteen(nb_tensor *const *x)
 {
     nb_tensor *y = nb_swap_axes(nb_neg(nb_matmul(x[0], x[1])), 0, 1);
@@ -417,6 +439,78 @@ static const worked cases[] = {
      "[y, .]P{x}",
      0,
      0,
+     ANY},
+    {"running sums take one total from each block",
+     TP4,
+     running,
+     {X("[., tp]", 8, 64)},
+     "[., tp]",
+     96,
+     1,
+     ANY},
+    {"running sums that are pending stay so",
+     M24,
+     running,
+     {X("[., dp]P{tp}", 8, 64)},
+     "[., dp]P{tp}",
+     32,
+     1,
+     ANY},
+    {"the greatest of each block, and who has it says where",
+     TP4,
+     argmax,
+     {X("[., tp]", 8, 64)},
+     "[.]P{tp}",
+     96,
+     1,
+     ANY},
+    {"lanes of running products",
+     M22,
+     lane_running,
+     {X("[y, x]", 4, 7)},
+     "[y, x]",
+     8,
+     1,
+     ANY},
+    {"lanes of the least",
+     M22,
+     lane_least,
+     {X("[y, x]", 4, 7)},
+     "[y]P{x}",
+     8,
+     1,
+     ANY},
+    {"lanes of what is picked",
+     M22,
+     lane_picked,
+     {X("[y, x]", 4, 16), X("[y, .]", 4, 8)},
+     "[y, .]P{x}",
+     0,
+     0,
+     ANY},
+    {"lanes of what is placed",
+     M22,
+     lane_placed,
+     {X("[y, x]", 4, 16), X("[y, .]", 4, 8), X("[y, .]", 4, 8)},
+     "[y, x]",
+     0,
+     0,
+     ANY},
+    {"lanes of what is written",
+     M22,
+     lane_moved,
+     {X("[y, x]", 4, 16), X("[y, .]", 4, 8)},
+     "[y, x]",
+     0,
+     0,
+     ANY},
+    {"lanes of convolutions",
+     M22,
+     lane_filtered,
+     {X("[y, ., x, .]", 4, 2, 16, 3), X("[y, ., ., .]", 4, 4, 3, 2)},
+     "[y, ., x, .]",
+     96,
+     1,
      ANY},
     {"T36 transpose", M4, turned, {X("[x, .]", 4, 8)}, "[., x]", 0, 0, ANY},
     {"T36 broadcast", M4, repeated, {X("[x]", 8)}, "[., x]", 0, 0, ANY},

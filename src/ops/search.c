@@ -95,7 +95,32 @@ static bool arg_sign(const nb_call *c, nb_text *t)
     nb_sign_axes(t, axis, RANK(0));
     nb_text_add(t, " -> ");
     nb_sign_axes(t, axis + 1, RANK(0));
-    return nb_text_add(t, "; replicate{%c}", 'a' + axis);
+    return nb_text_add(t, "; scan{%c}", 'a' + axis);
+}
+
+/* In no fewer than four bytes. */
+static nb_tensor *told(nb_tensor *x)
+{
+    nb_dtype d = nb_dtype_of(x);
+    bool narrow = nb_dtype_size(d) < 4 && !nb_dtype_is_float(d);
+    return narrow ? nb_cast(x, NB_I32) : nb_widen(x);
+}
+
+/* On blocks: of what each finds in its own, the best is somebody's, who says
+ * where it is. */
+static nb_tensor *arg_local(const nb_call *c, const nb_blocks *b)
+{
+    int64_t axis = nb_arg_int(c, 0), least = nb_arg_int(c, 1);
+    nb_tensor *x = b->in[0];
+    nb_tensor *at = CALL1(arg_extreme, x, NB_V_INT(axis), NB_V_INT(least));
+    if (b->parts < 2 || !at) return at;
+    nb_tensor *best = nb_take_along_axis(x, nb_unsqueeze(at, axis), axis);
+    best = b->beside(b, 0, best ? told(best) : NULL);
+    nb_tensor *whose =
+        CALL1(arg_extreme, best, NB_V_INT(axis), NB_V_INT(least));
+    int64_t start = b->from[0].start[c->in[0]->nlanes + axis];
+    return nb_where(nb_equal(whose, b->number(b, b->part)),
+                    nb_add(at, b->number(b, start)), nb_count(0));
 }
 
 nb_op nb_op_arg_extreme = {
@@ -109,6 +134,9 @@ nb_op nb_op_arg_extreme = {
     .kind = NB_CONSTANT,
     .out = NB_OUT_I64,
     .kernel = arg_kernel,
+    .splits = 1u << NB_SCAN,
+    .shares = 1u << 0,
+    .local = arg_local,
 };
 
 _Static_assert(NB_FLAT == NB_NONE, "the public name of no axis");
