@@ -321,6 +321,8 @@ static const struct {
 } broken[] = {
     {"what is pending is forgotten", "reduce_sum", forget_what_is_pending},
     {"what is pending is forgotten", "matmul", forget_what_is_pending},
+    {"what is pending is forgotten", "index", forget_what_is_pending},
+    {"what is pending is forgotten", "arg_extreme", forget_what_is_pending},
     {"a sum is a maximum", "reduce_sum", take_another_kind},
     {"a maximum is a sum", "reduce_max", take_another_kind},
     {"two axes of a dim change places", "add", swap_two_axes},
