@@ -6,6 +6,7 @@
 #include "support/check.h"
 #include "support/laid.h"
 
+#include "base/memory.h"
 #include "nabla/nabla.h"
 
 #include <math.h>
@@ -752,11 +753,52 @@ static void gradients_of_two_layers(void)
     expect(moves(m, 3072, 1), "T54 dx is summed when it is read");
 }
 
+/* Memory gives out at one place after another. */
+
+static bool attempt(const worked *c, nb_tensor *const *x)
+{
+    nb_caches_clear();
+    nb_scope_open();
+    nb_tensor *y = c->of(x);
+    bool ok = y && nb_realize(y) == NB_OK;
+    nb_scope_close(0, NULL);
+    return ok;
+}
+
+static void allocations_may_fail(const worked *c)
+{
+    enum { EVERY = 7 };
+    const nb_mesh *m = nb_mesh_parse(c->mesh);
+    nb_tensor *x[3];
+    bool struck = true, said = true, ok = true;
+    for (int n = 0; n < 3 && c->x[n].layout; n++)
+        x[n] = lay(ramp(&c->x[n]), m, c->x[n].layout);
+    for (int64_t n = 1; struck && said; n += EVERY) {
+        nb_fault_set(n);
+        ok = attempt(c, x);
+        struck = !nb_fault_is_set();
+        nb_fault_set(0);
+        said = ok || nb_error_code() == NB_EMEMORY;
+        nb_error_clear();
+    }
+    expect(said && ok, "%s: without memory", c->name);
+}
+
+static bool has_local_rule(const worked *c)
+{
+    static program *const of[] = {strided, updated,    embedded,
+                                  running, lane_least, lane_placed};
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++)
+        if (c->of == of[i]) return true;
+    return false;
+}
+
 int main(void)
 {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         nb_scope_open();
         works(&cases[i]);
+        if (has_local_rule(&cases[i])) allocations_may_fail(&cases[i]);
         nb_scope_close(0, NULL);
     }
     nb_scope_open();
