@@ -286,6 +286,79 @@ static void works(const worked *c)
     nb_executable_drop(e);
 }
 
+/* Tables broken on purpose */
+
+static void drop_pending(nb_decision *d)
+{
+    nb_spec s = *d->give[0];
+    s.partial.n = 0;
+    d->give[0] = nb_spec_intern(&s);
+}
+
+static void carry_on(nb_decision *d)
+{
+    nb_spec s = *d->need[0];
+    s.partial = (nb_cut){.n = 1, .at = {nb_axis_full(mesh, 0)}};
+    d->need[0] = nb_spec_intern(&s);
+    d->give[0] = d->need[0];
+}
+
+static void split_one(nb_decision *d)
+{
+    d->need[0] = nb_spec_parse(mesh, "[tp, .]");
+}
+
+FN(product_and_sine, nb_sin(nb_matmul(x[0], x[1])))
+
+static const struct {
+    const char *says, *op;
+    void (*spoil)(nb_decision *d);
+} broken[] = {
+    {"forgotten", "matmul", drop_pending},
+    {"cannot carry", "sin", carry_on},
+    {"split in two ways", "sin", split_one},
+};
+
+static void notices(nb_graph *g, nb_tensor *const *node, nb_layouts *l, int i)
+{
+    for (int k = 0; k < g->n; k++) {
+        if (!g->line[k].op || strcmp(g->line[k].op->name, broken[i].op))
+            continue;
+        const nb_decision *was = l->decision[k];
+        const nb_spec *spec[8];
+        nb_decision d = *was;
+        memcpy(spec, was->need, (size_t)was->nin * sizeof *spec);
+        spec[was->nin] = was->give[0];
+        d.need = spec;
+        d.give = spec + was->nin;
+        broken[i].spoil(&d);
+        l->decision[k] = &d;
+        FAILS(broken[i].says, nb_layouts_verify(g, node, l), NB_ERUNTIME,
+              broken[i].says);
+        l->decision[k] = was;
+    }
+}
+
+static void broken_tables(void)
+{
+    static const operand of[] = {X("[., tp]", 8, 16), X("[tp, .]", 16, 8)};
+    nb_tensor *x[2];
+    nb_layouts l;
+    mesh = nb_mesh_parse(TP4);
+    for (int i = 0; i < 2; i++)
+        x[i] = lay(ramp(&of[i]), mesh, of[i].layout);
+    nb_graph *g = recorded(product_and_sine, 2, x);
+    nb_tensor **node = malloc((size_t)g->n * sizeof *node);
+    bool ok = nb_graph_nodes(g, node) && nb_layouts_solve(g, node, NULL, &l);
+    if (expect(ok && nb_layouts_verify(g, node, &l), "a table that is right")) {
+        for (int i = 0; i < 3; i++)
+            notices(g, node, &l, i);
+        nb_layouts_free(&l);
+    }
+    nb_graph_free(g);
+    free(node);
+}
+
 /* Random programs on matrices */
 
 enum { POOL = 24, GIVEN = 3, PROGRAMS = 300 };
@@ -488,6 +561,9 @@ int main(int argc, char **argv)
         works(&cases[i]);
         nb_scope_close(0, NULL);
     }
+    nb_scope_open();
+    broken_tables();
+    nb_scope_close(0, NULL);
     random_programs(argc, argv);
     return tally();
 }

@@ -249,7 +249,8 @@ bool nb_layouts_solve(const nb_graph *g, nb_tensor *const *node,
     if (ok) {
         restore(&a);
         a.mesh = to->mesh;
-        ok = !is_one_mesh(&a) || solve(&a, given, to);
+        ok = (!is_one_mesh(&a) || solve(&a, given, to)) &&
+             nb_layouts_verify(g, node, to);
         if (!ok) nb_layouts_free(to);
     }
     close(&a);

@@ -27,6 +27,11 @@ void nb_layouts_free(nb_layouts *l);
 bool nb_layouts_solve(const nb_graph *g, nb_tensor *const *node,
                       const nb_spec *const *given, nb_layouts *to);
 
+/* Whether devices that do so compute the program: every call is looked at again,
+ * by its factors.  NB_ERUNTIME with the line otherwise. */
+bool nb_layouts_verify(const nb_graph *g, nb_tensor *const *node,
+                       const nb_layouts *l);
+
 /* What a device receives in a run, at most: bytes of all plans, and how many
  * steps they have that communicate. */
 typedef struct nb_traffic {
