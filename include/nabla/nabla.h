@@ -28,6 +28,7 @@
 #ifndef NABLA_NABLA_H
 #define NABLA_NABLA_H
 
+#include "nabla/autoshard.h"
 #include "nabla/base.h"
 #include "nabla/collective.h"
 #include "nabla/compile.h"

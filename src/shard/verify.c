@@ -104,24 +104,18 @@ static bool is_reduced_here(const checker *c, nb_axis a)
     return false;
 }
 
-/* How many operands carry an axis, and how many might. */
-static void count_carriers(const checker *c, nb_axis a, int *carry, int *might)
-{
-    *carry = *might = 0;
-    for (int t = 0; t < c->f->nin; t++) {
-        bool does = nb_cut_has(&c->d->need[t]->partial, a);
-        *carry += does;
-        *might += nb_call_carries(c->call, t);
-        if (does && !nb_call_carries(c->call, t)) *carry = c->f->nin + 1;
-    }
-}
-
 static bool may_carry(const checker *c, nb_axis a, nb_reduce kind)
 {
     const nb_op *op = c->call->op;
-    int carry, might;
+    int carry = 0, might = 0;
     bool moves = op->view || op->dim_of || op->in_order;
-    count_carriers(c, a, &carry, &might);
+    for (int t = 0; t < c->f->nin; t++) {
+        bool does = nb_cut_has(&c->d->need[t]->partial, a);
+        bool may = kind != NB_SUM || nb_call_carries(c->call, t);
+        if (does && !may) return false;
+        carry += does;
+        might += may;
+    }
     if (kind != NB_SUM)
         return carry == 1 && (moves || (op->reduce == kind && c->f->nin == 1));
     return op->kind == NB_LINEAR && !moves ? carry == might : carry == 1;
@@ -167,8 +161,8 @@ static bool check_whole(const checker *c)
     const nb_line *l = &c->g->line[c->line];
     for (int i = 0; i < l->nin; i++) {
         const nb_decision *d = c->lay->decision[l->in[i]];
-        const nb_spec *s = d && d->nout == 1 ? d->give[0]
-                                             : c->lay->spec[l->in[i]];
+        const nb_spec *s =
+            d && d->nout == 1 ? d->give[0] : c->lay->spec[l->in[i]];
         if (s && !nb_spec_is_whole(s))
             return wrong(c, "an operand is in parts and nobody minds");
     }
