@@ -84,6 +84,47 @@ static bool listing(void)
     return ok;
 }
 
+static nb_status layer(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                       nb_tensor **y)
+{
+    (void)ctx, (void)nx;
+    nb_tensor *h = nb_matmul(x[0], nb_permute(x[0], 2, (int64_t[]){1, 0}));
+    y[0] = nb_exp(nb_broadcast_to(h, 3, (int64_t[]){2, 3, 3}));
+    *ny = 1;
+    return y[0] ? NB_OK : nb_error_code();
+}
+
+static const nb_mesh *two(void)
+{
+    return nb_mesh_new("two", 1, (const char *const[]){"d"}, (int[]){2}, NULL);
+}
+
+static bool compiled_for_a_mesh(void)
+{
+    const nb_mesh *m = two();
+    const nb_spec *s = m ? nb_spec_parse(m, "[., d]") : NULL;
+    nb_tensor *x = s ? nb_reshard(matrix(3, 4), s) : NULL;
+    nb_func *f = x ? nb_func_new(layer, NULL) : NULL;
+    nb_executable *e = NULL;
+    bool ok = f && nb_executable_lower(f, 1, &x, 0, NULL, &e) == NB_OK;
+    nb_executable_drop(e);
+    return ok;
+}
+
+static bool layouts_chosen(void)
+{
+    const nb_mesh *m = two();
+    nb_tensor *x = m ? matrix(3, 4) : NULL, *y[1];
+    nb_func *f = x ? nb_func_new(layer, NULL) : NULL, *follow;
+    nb_auto_plan *p = NULL;
+    int ny = 1;
+    bool ok = f && nb_auto_shard(f, m, 1, &x, NULL, &p) == NB_OK &&
+              (follow = nb_auto_plan_apply(p)) &&
+              nb_func_call(follow, 1, &x, &ny, y) == NB_OK;
+    nb_auto_plan_drop(p);
+    return ok;
+}
+
 static const struct {
     const char *name;
     bool (*run)(void);
@@ -91,7 +132,8 @@ static const struct {
     {"a chain of ops", chain},      {"matrix products", product},
     {"views and copies", views},    {"printing", printed},
     {"a call that fails", refused}, {"a gradient", gradient},
-    {"a listing", listing},
+    {"a listing", listing},         {"layouts chosen", layouts_chosen},
+    {"a program over a mesh", compiled_for_a_mesh},
 };
 
 static bool attempt(bool (*run)(void))
