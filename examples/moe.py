@@ -1,7 +1,7 @@
 """A mixture of experts, one on each device: tokens travel to their expert.
 
 Tokens come in groups, g, split over the devices.  A gate sends each token to
-one of the experts, which has room for a few, c, from each group; the others pass
+one of the experts, which has room for a few, c, of each group; the others pass
 by.  Sorting tokens into these places is an einsum with zeros and ones, on the
 device where they are.  Then the split moves from groups to experts, and back
 after them: an all-to-all each time.  That is two calls of reshard; they and the

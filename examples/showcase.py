@@ -2,8 +2,8 @@
 
 The function is that of one device.  How its arguments lie is enough: each of
 four devices has half of x and half of w, makes a quarter of x @ w, and keeps
-its part of the sum; one number of four bytes is added up at the end.  Runs as it
-is, on devices that are threads, and under `mpirun -n 2` or `-n 4`."""
+its part of the sum; one number of four bytes is added up at the end.  It runs
+with devices that are threads, and the same under `mpirun -n 2` or `-n 4`."""
 
 import nabla as nb
 
