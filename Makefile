@@ -10,6 +10,8 @@ run: build ## the demonstration, from C and from Python
 	python examples/transforms.py
 	build/examples/custom_kernel
 	python examples/custom_kernel.py
+	build/examples/showcase
+	python examples/showcase.py
 	build/examples/gpt
 	python examples/gpt.py
 

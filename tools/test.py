@@ -172,6 +172,55 @@ def learned(*command: str | Path) -> str:
     return re.sub(r" +\d+ tokens/s|wrote .*", "", made.stdout)
 
 
+def spoken(*command: str | Path) -> str:
+    """What a program says, quotes as in Python; "" if it fails."""
+    made = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": "build/python"},
+    )
+    if made.returncode:
+        print(made.stdout)
+    return "" if made.returncode else made.stdout.replace('"', "'")
+
+
+def command_of(example: Path) -> list[str]:
+    """How it is run."""
+    if example.suffix == ".py":
+        return ["python", str(example)]
+    return [str(Path("build") / example.with_suffix(""))]
+
+
+def in_processes(example: Path, alone: str) -> Count:
+    """An example over a mesh, in two and four processes: they say what the one
+    says, but for shards that are elsewhere."""
+    if not shutil.which("mpirun") or not Path("build/libnabla_mpi.so").exists():
+        print(f"no MPI here: {example} ran in one process only")
+        return Count()
+    good = 0
+    for n in (2, 4):
+        said, ok = mpirun(n, *command_of(example), PYTHONPATH="build/python")
+        said = said.replace('"', "'")
+        same = said == alone or "in another process" in said
+        print("ok   " if ok and same else f"FAIL {said}", example, "on", n)
+        good += ok and same
+    return Count(good, 2 - good)
+
+
+def over_meshes(examples: list[Path]) -> Count:
+    """Each in one process and in several; what C says Python says."""
+    counts: list[Count] = []
+    said: dict[str, str] = {}
+    for example in examples:
+        alone = spoken(*command_of(example))
+        same = alone == said.setdefault(example.stem, alone)
+        ok = bool(alone) and same
+        print("ok   " if ok else "FAIL ", example)
+        counts += [Count(int(ok), int(not ok)), in_processes(example, alone)]
+    return total(counts)
+
+
 def gpt() -> Count:
     """It learns, and what C says Python says."""
     c = learned("build/examples/gpt", *briefly(Path("examples/gpt.c"))[1:])
@@ -286,14 +335,13 @@ def asan() -> Count:
 
 
 def examples() -> Count:
-    programs, scripts = (
-        [x for x in sorted(Path("examples").glob(what)) if x.stem != "gpt"]
-        for what in ("*.c", "*.py")
-    )
+    found = [*Path("examples").glob("*.c"), *Path("examples").glob("*.py")]
+    mesh = re.compile("nb_mesh_new|DeviceMesh")
+    split = [x for x in sorted(found) if mesh.search(x.read_text())]
+    plain = [x for x in sorted(found) if x not in split and x.stem != "gpt"]
     return total(
-        [step(Path("build") / p.with_suffix("")) for p in programs]
-        + [step("python", s, PYTHONPATH="build/python") for s in scripts]
-        + [gpt()]
+        [step(*command_of(x), PYTHONPATH="build/python") for x in plain]
+        + [over_meshes(split), gpt()]
         + [step("tools/snippets.py", "README.md", PYTHONPATH="build/python")]
     )
 
