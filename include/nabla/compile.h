@@ -115,6 +115,8 @@ typedef struct nb_compile_options {
     int max_cache_size; /* executables; the least recently used goes; 0: 64 */
     int ndynamic;       /* dims of any size, as in nb_executable_new_dynamic */
     const nb_dynamic_dim *dynamic;
+    /* As in nabla/explain.h: NB_EVALUE at the call that would be over it. */
+    int64_t max_collective_bytes;
 } nb_compile_options;
 NB_API nb_func *nb_compile(nb_func *f, const nb_compile_options *options);
 

@@ -7,7 +7,7 @@
  * operations as data; nabla/graph.h recorded programs; nabla/transform.h
  * derivatives and maps of functions; nabla/control.h loops and branches;
  * nabla/shard.h many devices, nabla/collective.h what they say to each other,
- * nabla/distributed.h many processes;
+ * nabla/explain.h why they do, nabla/distributed.h many processes;
  * nabla/io.h files; nabla/debug.h checks and times.  A first program:
  *
  *     #include <nabla/nabla.h>
@@ -39,6 +39,7 @@
 #include "nabla/debug.h"
 #include "nabla/distributed.h"
 #include "nabla/dtype.h"
+#include "nabla/explain.h"
 #include "nabla/graph.h"
 #include "nabla/index.h"
 #include "nabla/io.h"

@@ -5,6 +5,7 @@
  * together. */
 #define _POSIX_C_SOURCE 200809L
 #include "nabla/compile.h"
+#include "nabla/explain.h"
 
 #include "run/lazy.h"
 #include "run/sharded.h"
@@ -27,6 +28,7 @@ typedef struct compiled {
     pthread_mutex_t lock;
     entry *first;
     int max;
+    int64_t budget;      /* bytes of collectives; 0: any */
     int ndims;           /* of any size */
     nb_dynamic_dim *dim; /* names are ours */
     atomic_bool fixed;   /* its program depends on sizes: one for each */
@@ -184,6 +186,22 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
+/* An executable within the budget, which is known before there is code. */
+static bool make(const compiled *c, int nx, nb_tensor *const *x, int ndims,
+                 nb_executable **out)
+{
+    nb_executable *e;
+    if (nb_executable_lower(c->of, nx, x, ndims, c->dim, &e) != NB_OK)
+        return false;
+    bool ok = nb_executable_budget(e, c->budget) == NB_OK &&
+              nb_executable_load(e) == NB_OK;
+    if (ok)
+        *out = e;
+    else
+        nb_executable_drop(e);
+    return ok;
+}
+
 /* Compiles for x; *e is the executable, kept for the caller, or NULL where the
  * function asks for values: that is remembered too. */
 static bool add(compiled *c, int nx, nb_tensor *const *x, nb_executable **e)
@@ -195,8 +213,7 @@ static bool add(compiled *c, int nx, nb_tensor *const *x, nb_executable **e)
     *fresh = (entry){.nx = nx, .n = n};
     key_write(nx, x, fresh->key);
     bool any = c->ndims && !c->fixed;
-    bool ok = nb_executable_new_dynamic(c->of, nx, x, any ? c->ndims : 0,
-                                        c->dim, &fresh->executable) == NB_OK;
+    bool ok = make(c, nx, x, any ? c->ndims : 0, &fresh->executable);
     bool asked = !ok && nb_value_asked();
     if (asked) nb_error_clear();
     if (ok && any && *nb_executable_fixed(fresh->executable))
@@ -275,6 +292,7 @@ nb_func *nb_compile(nb_func *f, const nb_compile_options *o)
     }
     c->of = nb_func_keep(f);
     c->max = max;
+    c->budget = o ? o->max_collective_bytes : 0;
     pthread_mutex_init(&c->lock, NULL);
     enlist(c);
     return nb_func_tidy(nb_func_owning(call, c, release));

@@ -5,6 +5,7 @@
 #include "lower/rewrite.h"
 #include "nabla/random.h"
 #include "run/dynamic.h"
+#include "run/explain.h"
 #include "run/realize.h"
 #include "run/spmd.h"
 #include "transform/region.h"
@@ -303,6 +304,24 @@ char *nb_executable_text(const nb_executable *e, const char *stage)
     char *text = text_of(m, e->nx, stage);
     leave(e, m);
     return text;
+}
+
+nb_status nb_executable_explain(const nb_executable *e, nb_explanation **out)
+{
+    const nb_member *m = enter(e, NULL);
+    *out = nb_graph_explain(m->recorded, true);
+    leave(e, m);
+    return NB_STATUS(*out);
+}
+
+nb_status nb_executable_budget(const nb_executable *e, int64_t max)
+{
+    nb_explanation *of = NULL;
+    if (!max || !e->spmd) return NB_OK;
+    bool ok = nb_executable_explain(e, &of) == NB_OK &&
+              nb_explanation_within(of, "compile", max);
+    nb_explanation_drop(of);
+    return NB_STATUS(ok);
 }
 
 /* Members for other sizes have code where the first one had. */

@@ -101,7 +101,7 @@ static bool add_device(nb_spmd *s, const nb_graph *g, nb_tensor *const *node,
                        const nb_layouts *lay, int position)
 {
     nb_local made;
-    if (!nb_spmd_local(g, node, lay, position, &made)) return false;
+    if (!nb_spmd_local(g, node, lay, position, NULL, &made)) return false;
     bool ok = add_numbers(s, position, &made);
     nb_free(made.number);
     nb_graph *local = made.graph;
@@ -118,9 +118,10 @@ static bool add_device(nb_spmd *s, const nb_graph *g, nb_tensor *const *node,
     return true;
 }
 
-static bool make_devices(nb_spmd *s, const nb_graph *g, nb_tensor *const *node,
+static bool make_devices(void *ctx, const nb_graph *g, nb_tensor *const *node,
                          const nb_layouts *lay)
 {
+    nb_spmd *s = ctx;
     size_t n = (size_t)lay->mesh->ndevices;
     s->mesh = lay->mesh;
     s->family = nb_alloc_zero(n * sizeof *s->family);
@@ -139,31 +140,42 @@ static bool make_devices(nb_spmd *s, const nb_graph *g, nb_tensor *const *node,
     return true;
 }
 
-static bool make(nb_spmd *s, const nb_graph *g, nb_tensor **node, bool whole)
+static bool lay_out(const nb_graph *g, bool whole, nb_tensor **node,
+                    nb_layouts_use *use, void *ctx)
 {
     nb_layouts lay;
     if (!nb_graph_nodes(g, node) ||
         !(whole ? nb_layouts_solve(g, node, NULL, &lay)
                 : nb_layouts_of(g, node, &lay)))
         return false;
-    bool ok = make_devices(s, g, node, &lay);
+    bool ok = use(ctx, g, node, &lay);
     nb_layouts_free(&lay);
+    return ok;
+}
+
+bool nb_spmd_layouts(const nb_graph *g, bool whole, nb_layouts_use *use,
+                     void *ctx)
+{
+    nb_tensor **node = nb_alloc((size_t)(g->n + 1) * sizeof *node);
+    bool ok = node && nb_scope_open() == NB_OK;
+    if (ok) {
+        ok = lay_out(g, whole, node, use, ctx);
+        nb_scope_close(0, NULL);
+    }
+    nb_free(node);
     return ok;
 }
 
 nb_spmd *nb_spmd_new(nb_graph *g, bool whole)
 {
     nb_spmd *s = nb_alloc_zero(sizeof *s);
-    nb_tensor **node = nb_alloc((size_t)(g->n + 1) * sizeof *node);
-    bool ok = s && node && nb_scope_open() == NB_OK;
-    if (s) pthread_mutex_init(&s->lock, NULL);
-    if (ok) {
+    bool ok = s;
+    if (s) {
+        pthread_mutex_init(&s->lock, NULL);
         s->nx = g->nx;
         s->ny = g->ny;
-        ok = make(s, g, node, whole);
-        nb_scope_close(0, NULL);
+        ok = nb_spmd_layouts(g, whole, make_devices, s);
     }
-    nb_free(node);
     nb_graph_free(g);
     if (ok) return s;
     nb_spmd_drop(s);

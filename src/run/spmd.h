@@ -8,12 +8,19 @@
 
 #include "core/graph.h"
 #include "run/exec.h"
-#include "shard/mesh.h"
+#include "shard/layouts.h"
 
 typedef struct nb_spmd nb_spmd;
 
-/* Takes the graph, some of whose inputs or lines lie on a mesh.  whole: it is
- * laid out as a whole, otherwise from call to call as it was recorded. */
+/* How the values of such a program lie, for as long as it is looked at: all who
+ * make or explain one ask here.  whole: it is laid out as a whole, otherwise
+ * from call to call as it was recorded. */
+typedef bool nb_layouts_use(void *ctx, const nb_graph *g,
+                            nb_tensor *const *node, const nb_layouts *lay);
+bool nb_spmd_layouts(const nb_graph *g, bool whole, nb_layouts_use *use,
+                     void *ctx);
+
+/* Takes the graph, some of whose inputs or lines lie on a mesh. */
 nb_spmd *nb_spmd_new(nb_graph *g, bool whole);
 void nb_spmd_drop(nb_spmd *s);
 

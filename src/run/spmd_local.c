@@ -61,8 +61,19 @@ static bool add_version(nb_localiser *m, int line, const nb_spec *spec,
     return true;
 }
 
-/* The value of a line in the layout wanted. */
-nb_tensor *nb_localiser_value(nb_localiser *m, int line, const nb_spec *want)
+static bool tell(const nb_localiser *m, nb_occasion o)
+{
+    if (!m->watcher) return true;
+    o.g = m->g;
+    o.node = m->node;
+    o.lay = m->lay;
+    o.within = m->within;
+    o.times = m->times;
+    return m->watcher->moved(m->watcher->ctx, &o);
+}
+
+nb_tensor *nb_localiser_value(nb_localiser *m, int line, const nb_spec *want,
+                              int user, int operand)
 {
     const nb_tensor *global = m->node[line];
     int64_t size[NB_MAX_DIMS];
@@ -73,7 +84,8 @@ nb_tensor *nb_localiser_value(nb_localiser *m, int line, const nb_spec *want)
     nb_stored_sizes(global, size);
     const nb_reshard_plan *p = nb_reshard_find(
         v->spec, want, size, (int)nb_dtype_size((nb_dtype)global->dtype), NULL);
-    if (!p) return NULL;
+    nb_occasion o = {.line = line, .user = user, .operand = operand, .plan = p};
+    if (!p || !tell(m, o)) return NULL;
     nb_tensor *x = to_stored(v->x, global);
     for (int k = 0; k < p->n && x; k++) {
         nb_box to = box_of(m, p->step[k].into, global);
@@ -189,12 +201,16 @@ static bool operands(nb_localiser *m, int line, const nb_call *c,
     for (int i = 0; ok && i < c->nin; i++) {
         const nb_spec *s = d ? d->need[i] : m->lay->spec[l->in[i]];
         in[i] = !s  ? NULL
-                : d ? nb_localiser_value(m, l->in[i], s)
+                : d ? nb_localiser_value(m, l->in[i], s, line, i)
                     : m->of[l->in[i]]->x;
         ok = in[i];
         if (ok && !l->multi) from[i] = box_of(m, s, c->in[i]);
-        if (ok && d && d->reach[i])
-            ok = (in[i] = fetch(m, c, i, in[i], d->reach[i], &from[i]));
+        if (!ok || !d || !d->reach[i]) continue;
+        nb_occasion o = {.line = l->in[i], .user = line, .operand = i};
+        o.reach = true;
+        o.plan = d->reach[i];
+        ok = tell(m, o) &&
+             (in[i] = fetch(m, c, i, in[i], d->reach[i], &from[i]));
     }
     return ok;
 }
@@ -231,7 +247,7 @@ static bool call(nb_localiser *m, int line)
                            m->part[l->in[0]][c.attr[0]]);
     if (c.op->places)
         return add_version(m, line, spec,
-                           nb_localiser_value(m, l->in[0], spec));
+                           nb_localiser_value(m, l->in[0], spec, line, 0));
     const nb_decision *d = m->lay->decision[line];
     size_t n = (size_t)c.nin + 1;
     nb_tensor **in = nb_alloc(n * sizeof *in);
@@ -288,9 +304,18 @@ bool nb_localiser_begin(nb_localiser *m, const nb_graph *g,
     *m = (nb_localiser){.g = g, .node = node, .lay = lay, .mesh = lay->mesh};
     m->position = position;
     m->root = m;
+    m->times = 1;
     m->of = nb_alloc_zero(n * sizeof *m->of);
     m->part = nb_alloc_zero(n * sizeof *m->part);
     return m->of && m->part;
+}
+
+void nb_localiser_enter(nb_localiser *sub, const nb_localiser *m,
+                        const nb_op *op, int64_t times)
+{
+    sub->watcher = m->watcher;
+    sub->within = op;
+    sub->times = m->times * times;
 }
 
 void nb_localiser_end(nb_localiser *m)
@@ -317,7 +342,7 @@ static nb_graph *finish(nb_localiser *m)
     bool ok = true;
     for (int i = 0; ok && i < g->ny; i++) {
         int k = g->result[i];
-        nb_tensor *y = nb_localiser_value(m, k, m->lay->spec[k]);
+        nb_tensor *y = nb_localiser_value(m, k, m->lay->spec[k], -1, i);
         ok = y && nb_list_add(&m->out, to_stored(y, m->node[k]));
     }
     for (int i = 0; ok && i < m->nnumbers; i++)
@@ -328,13 +353,15 @@ static nb_graph *finish(nb_localiser *m)
 }
 
 bool nb_spmd_local(const nb_graph *g, nb_tensor *const *node,
-                   const nb_layouts *lay, int position, nb_local *to)
+                   const nb_layouts *lay, int position,
+                   const nb_watcher *watcher, nb_local *to)
 {
     nb_localiser m;
     *to = (nb_local){0};
-    bool ok = nb_localiser_begin(&m, g, node, lay, position) &&
-              (m.token = nb_token_new()) && nb_localiser_lines(&m) &&
-              (to->graph = finish(&m));
+    bool ok = nb_localiser_begin(&m, g, node, lay, position);
+    m.watcher = watcher;
+    ok = ok && (m.token = nb_token_new()) && nb_localiser_lines(&m) &&
+         (to->graph = finish(&m));
     if (ok) {
         to->number = m.number;
         to->nnumbers = m.nnumbers;

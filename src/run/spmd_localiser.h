@@ -27,6 +27,9 @@ typedef struct nb_localiser {
     nb_list in, out, at_number;
     int64_t *number; /* of this device: inputs after all others */
     int nnumbers, room;
+    const nb_watcher *watcher;
+    const nb_op *within; /* whose program it is; NULL: nobody's */
+    int64_t times;       /* that it runs */
 } nb_localiser;
 
 bool nb_localiser_begin(nb_localiser *m, const nb_graph *g,
@@ -37,8 +40,15 @@ void nb_localiser_end(nb_localiser *m);
 /* Records all lines. */
 bool nb_localiser_lines(nb_localiser *m);
 
-/* The value of a line in the layout wanted. */
-nb_tensor *nb_localiser_value(nb_localiser *m, int line, const nb_spec *want);
+/* A program inside an op of this one, that runs so often for each run of this:
+ * who watches one watches the other. */
+void nb_localiser_enter(nb_localiser *sub, const nb_localiser *m,
+                        const nb_op *op, int64_t times);
+
+/* The value of a line in the layout in which line `user` wants that operand; or
+ * a result, by its number, where user is -1. */
+nb_tensor *nb_localiser_value(nb_localiser *m, int line, const nb_spec *want,
+                              int user, int operand);
 
 /* A number of this device: an input, so that devices share a program. */
 nb_tensor *nb_localiser_number(nb_localiser *m, int64_t n);

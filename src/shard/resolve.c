@@ -150,22 +150,30 @@ static bool cost_of(nb_work *w, int winner, double *seconds)
     return ok;
 }
 
+/* "tp goes to n (6144), not to k (36864)" */
+static bool say(nb_work *w, int a, int b, bool first, const char *what,
+                double for_a, double for_b)
+{
+    nb_axis x = w->axes[a].at[first_overlap(&w->axes[a], &w->axes[b])];
+    snprintf(w->reason, sizeof w->reason,
+             "%s goes to %s (%s%.10g), not to %s (%s%.10g)",
+             w->mesh->axis[x.axis], nb_work_factor_name(w, first ? a : b), what,
+             first ? for_a : for_b, nb_work_factor_name(w, first ? b : a), what,
+             first ? for_b : for_a);
+    return first;
+}
+
 /* Whether a keeps the axis that a and b both want. */
 static bool keeps(nb_work *w, int a, int b, bool *ok)
 {
     double for_a, for_b;
-    if (w->priority[a] != w->priority[b])
-        return w->priority[a] < w->priority[b];
+    int pa = w->priority[a], pb = w->priority[b];
+    if (pa != pb) return say(w, a, b, pa < pb, "priority ", pa, pb);
     *ok = *ok && cost_of(w, a, &for_a) && cost_of(w, b, &for_b);
     if (!*ok) return true;
     bool first =
         for_a != for_b ? for_a < for_b : rank_of(w, a) <= rank_of(w, b);
-    nb_axis x = w->axes[a].at[first_overlap(&w->axes[a], &w->axes[b])];
-    snprintf(w->reason, sizeof w->reason,
-             "%s goes to %s (%.0f), not to %s (%.0f)", w->mesh->axis[x.axis],
-             nb_work_factor_name(w, first ? a : b), first ? for_a : for_b,
-             nb_work_factor_name(w, first ? b : a), first ? for_b : for_a);
-    return first;
+    return say(w, a, b, first, "", for_a, for_b);
 }
 
 static bool settle_between(nb_work *w)
