@@ -43,6 +43,8 @@ FN(hidden, nb_relu(nb_matmul(x[0], x[1])))
 FN(loss, nb_mean(nb_relu(nb_matmul(x[0], x[1])), -1, NULL, false))
 FN(added, nb_add(x[0], x[1]))
 FN(sorted, nb_sort(x[0], 1, false, true))
+FN(running, nb_cumsum(x[0], 1, false, false))
+FN(greatest, nb_argmax(x[0], 1, false))
 FN(joined, nb_concatenate(2, x, 0))
 FN(rolled, nb_slice_tensor(x[0], (int64_t[]){1, 0}, (int64_t[]){6, 8}))
 FN(asked, nb_reshard(x[0], nb_spec_parse(nb_mesh_parse(M24), "[tp, .]")))
@@ -125,6 +127,9 @@ static void reasons_are_given(void)
         {asked, 1, "[., tp]", NULL, "asked for by reshard"},
         {rolled, 1, "[dp, .]", NULL, "reach into others"},
         {joined, 2, "[dp, .]", "[dp, .]", "reach into others"},
+        {running, 1, "[., tp]", NULL,
+         "blocks of cumsum tell what they come to along b"},
+        {greatest, 1, "[., tp]", NULL, "tell what they come to along b"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         nb_tensor *x[2] = {laid(M24, cases[i].a, 8, 8)};
@@ -188,16 +193,21 @@ static void a_budget_makes_too_much_an_error(void)
     nb_func *f = nb_func_new(hidden, NULL);
     nb_explanation *e = NULL;
     int ny = 1;
-    expect(nb_explain(f, 2, x, &(nb_explain_options){.max_collective_bytes = 6144}, &e) == NB_OK,
+    expect(nb_explain(f, 2, x,
+                      &(nb_explain_options){.max_collective_bytes = 6144},
+                      &e) == NB_OK,
            "as much as there is");
     nb_explanation_drop(e);
     FAILS("one byte less",
-          nb_explain(f, 2, x, &(nb_explain_options){.max_collective_bytes = 6143}, &e) == NB_OK,
+          nb_explain(f, 2, x,
+                     &(nb_explain_options){.max_collective_bytes = 6143},
+                     &e) == NB_OK,
           NB_EVALUE,
           "explain: 6144 bytes are communicated, max_collective_bytes is 6143; "
           "the most by c0 all_gather tp, 6144 bytes, for matmul");
     FAILS("none at all",
-          nb_explain(f, 2, x, &(nb_explain_options){.max_collective_bytes = -1}, &e) == NB_OK,
+          nb_explain(f, 2, x, &(nb_explain_options){.max_collective_bytes = -1},
+                     &e) == NB_OK,
           NB_EVALUE, "max_collective_bytes is 0");
     nb_func *tight =
         nb_compile(f, &(nb_compile_options){.max_collective_bytes = 100});

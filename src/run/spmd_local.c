@@ -143,7 +143,11 @@ static nb_tensor *beside(const nb_blocks *b, int t, nb_tensor *x)
     nb_localiser *m = b->ctx;
     const nb_reshard_plan *p = m->decision->share[t];
     const nb_tensor *global = t < m->call->nin ? m->call->in[t] : m->call->out;
-    x = x ? to_stored(x, global) : NULL;
+    nb_occasion o = {.line = m->line, .user = m->line, .operand = t};
+    if (t < m->call->nin) o.line = m->g->line[m->line].in[t];
+    o.reach = true;
+    o.plan = p;
+    x = x && tell(m, o) ? to_stored(x, global) : NULL;
     for (int k = 0; k < p->n && x; k++) {
         nb_box to;
         nb_spec_box(p->step[k].into, p->size, m->position, &to);
@@ -226,6 +230,7 @@ static bool compute(nb_localiser *m, int line, const nb_call *c,
     nb_box to = box_of(m, give, c->out);
     m->call = c;
     m->decision = d;
+    m->line = line;
     return add_version(m, line, give, call_one(m, c, in, from, &to));
 }
 

@@ -24,6 +24,7 @@ typedef struct nb_localiser {
     nb_tensor *token;          /* moves made so far */
     const nb_call *call;       /* that is being made, and what was decided */
     const nb_decision *decision;
+    int line; /* of it */
     nb_list in, out, at_number;
     int64_t *number; /* of this device: inputs after all others */
     int nnumbers, room;

@@ -331,9 +331,12 @@ static bool write_reach(nb_text *t, const nb_occasion *o)
     view v;
     int dim = -1;
     if (!view_open(&v, o, o->user)) return false;
-    for (int d = 0; d < o->plan->from->rank; d++)
-        if (o->plan->step[0].reach && o->plan->step[0].reach->range[d]) dim = d;
-    nb_text_add(t, "blocks of %s reach into others", op_name(o, o->user));
+    const nb_reach *parts = o->plan->step[0].reach;
+    for (int d = 0; parts && d < o->plan->from->rank; d++)
+        if (parts->range[d]) dim = d;
+    if (!parts) dim = moved_dim(o->plan->from, o->plan->into);
+    nb_text_add(t, "blocks of %s %s", op_name(o, o->user),
+                parts ? "reach into others" : "tell what they come to");
     if (dim >= 0) {
         nb_text_add(t, " along ");
         write_dim(t, &v, o->operand, dim);

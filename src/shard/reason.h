@@ -12,7 +12,8 @@ typedef struct nb_occasion {
     nb_tensor *const *node;
     const nb_layouts *lay;
     int line, user, operand;
-    bool reach;   /* not to lie otherwise: parts of other blocks are brought */
+    bool reach;   /* not to lie otherwise: parts of other blocks are brought, or
+                     what these come to */
     bool reading; /* of a result: what is pending is reduced */
     const nb_reshard_plan *plan;
     const nb_op *within; /* the op whose program this is; NULL: none */
