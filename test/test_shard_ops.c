@@ -252,7 +252,7 @@ static void forget_what_is_pending(const nb_call *c, nb_decision *d)
 {
     (void)c;
     for (int k = 0; k < d->nout; k++) {
-        nb_spec s = *d->give[k];
+        nb_spec s = nb_spec_draft(d->give[k]);
         s.partial.n = 0;
         respec(&d->give[k], &s);
     }
@@ -262,7 +262,7 @@ static void take_another_kind(const nb_call *c, nb_decision *d)
 {
     (void)c;
     for (int k = 0; k < d->nout; k++) {
-        nb_spec s = *d->give[k];
+        nb_spec s = nb_spec_draft(d->give[k]);
         s.kind = s.kind == NB_SUM ? NB_MAX : NB_SUM;
         respec(&d->give[k], &s);
     }
@@ -272,7 +272,7 @@ static void swap_two_axes(const nb_call *c, nb_decision *d)
 {
     (void)c;
     for (int k = 0; k < d->nout; k++) {
-        nb_spec s = *d->give[k];
+        nb_spec s = nb_spec_draft(d->give[k]);
         for (int i = 0; i < s.rank; i++) {
             nb_cut *l = &s.dim[i].axes;
             if (l->n < 2) continue;
@@ -289,7 +289,7 @@ static void carry_all(const nb_call *c, nb_decision *d)
 {
     const nb_spec *was = c->nin == 1 ? c->in[0]->sharding : NULL;
     if (!was || !was->partial.n || c->op->places) return;
-    nb_spec need = *d->need[0], give = *d->give[0];
+    nb_spec need = nb_spec_draft(d->need[0]), give = nb_spec_draft(d->give[0]);
     need.partial = give.partial = was->partial;
     need.kind = give.kind = was->kind;
     const nb_spec *a = nb_spec_intern(&need), *b = nb_spec_intern(&give);

@@ -159,7 +159,7 @@ bool layout_without(char *text, const nb_mesh *m, int k)
 {
     bool moved = strchr(text, '!'), found = false;
     if (*text == '-') return false;
-    nb_spec s = *read_layout(m, text);
+    nb_spec s = nb_spec_draft(read_layout(m, text));
     for (int d = 0; !found && d < s.rank; d++) {
         found = cut_without(&s.dim[d].axes, &k);
         if (!s.dim[d].axes.n) s.dim[d].priority = 0;
