@@ -129,10 +129,14 @@ static const struct {
     const char *name;
     bool (*run)(void);
 } programs[] = {
-    {"a chain of ops", chain},      {"matrix products", product},
-    {"views and copies", views},    {"printing", printed},
-    {"a call that fails", refused}, {"a gradient", gradient},
-    {"a listing", listing},         {"layouts chosen", layouts_chosen},
+    {"a chain of ops", chain},
+    {"matrix products", product},
+    {"views and copies", views},
+    {"printing", printed},
+    {"a call that fails", refused},
+    {"a gradient", gradient},
+    {"a listing", listing},
+    {"layouts chosen", layouts_chosen},
     {"a program over a mesh", compiled_for_a_mesh},
 };
 

@@ -466,6 +466,17 @@ def spec_local(
 def spec_global(
     spec: ShardingSpec, shapes: list[Sequence[int]], /
 ) -> tuple[int, ...]: ...
+def auto_plan(
+    body: Callable[[list[Tensor]], list[Tensor]],
+    tensors: list[Tensor],
+    mesh: DeviceMesh,
+    budget: int,
+    aliases: list[tuple[int, int]],
+    /,
+) -> tuple[
+    object, list[ShardingSpec], list[ShardingSpec], float, float, int, str
+]: ...
+def auto_follow(plan: object, tensors: list[Tensor], /) -> list[Tensor]: ...
 def reshard_plan(
     from_spec: ShardingSpec,
     to_spec: ShardingSpec,

@@ -21,5 +21,6 @@ int nb_py_position(const nb_mesh *m, int device);
 /* By nb_py_shard_add. */
 int nb_py_mesh_add(PyObject *module);
 int nb_py_reshard_add(PyObject *module);
+int nb_py_autoshard_add(PyObject *module);
 
 #endif

@@ -210,8 +210,8 @@ static bool explain(void *ctx, const nb_graph *g, nb_tensor *const *node,
 nb_explanation *nb_graph_explain(const nb_graph *g, bool whole)
 {
     nb_explanation *e = nb_alloc_zero(sizeof *e);
-    bool ok = e && (!nb_graph_is_sharded(g) ||
-                    nb_spmd_layouts(g, whole, explain, e));
+    bool ok =
+        e && (!nb_graph_is_sharded(g) || nb_spmd_layouts(g, whole, explain, e));
     if (ok) return e;
     nb_explanation_drop(e);
     return NULL;

@@ -1,8 +1,9 @@
 """One process is a program of its own; several of them run the examples (part
 "examples" of tools/test.py)."""
 
-import nabla as nb
 import pytest
+
+import nabla as nb
 
 
 def test_one_process_is_rank_0_of_1_and_waits_for_nobody():

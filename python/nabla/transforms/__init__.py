@@ -13,6 +13,7 @@ from ._control import (
 from ._custom import checkpoint, custom_jvp, custom_vjp, remat
 from ._record import stop_gradient
 from ._trace import Trace, forward, forward_on_trace, trace, xpr
+from .auto_shard import auto_shard
 from .compile import (
     CompiledFunction,
     compile,
@@ -31,6 +32,7 @@ __all__ = [
     "CompiledFunction",
     "Trace",
     "associative_scan",
+    "auto_shard",
     "backward",
     "checkpoint",
     "compile",
