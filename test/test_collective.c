@@ -261,6 +261,9 @@ static void reductions(void)
          5);
     SAYS("the sum counts each device", nb_all_reduce(whole, "sum", -1, NULL), 2,
          4, 6, 10);
+    expect(nb_dtype_of(nb_all_reduce(on(t, "[.]", nb_cast(u, NB_I32)), "sum",
+                                     -1, NULL)) == NB_I32,
+           "in its own dtype");
     SAYS("so does the product", nb_all_reduce(whole, "prod", -1, NULL), 1, 4, 9,
          25);
     SAYS("one dim on both axes",
@@ -287,6 +290,9 @@ static void reductions(void)
     SAYS("the mean of blocks", nb_pmean(s, -1, NULL), 2, 3.5);
     SAYS("on no mesh there is one device", nb_all_reduce(u, "sum", -1, NULL), 1,
          2, 3, 5);
+    FAILS(
+        "which has no axes", nb_all_reduce(u, "sum", NAMES("tp")), NB_EVALUE,
+        "no open vmap has an axis named 'tp', and the tensor lies on no mesh");
     FAILS("no such kind", nb_all_reduce(s, "mean", -1, NULL), NB_EVALUE,
           "'mean' is not sum, max, min or prod");
     FAILS("no such axis", nb_all_reduce(s, "sum", NAMES("nope")), NB_EVALUE,
@@ -372,6 +378,11 @@ static void placing(void)
     SAYS("one for all", nb_distributed_broadcast(u, line("dp", 4)), 1, 2, 3);
     SAYS("each counts", grad_of(spread_square, NULL, u), 8, 16, 24);
     expect(nb_distributed_broadcast(u, NULL) == u, "one device");
+    const nb_mesh *far = nb_mesh_new("far", 1, (const char *[]){"tp"},
+                                     (int[]){2}, (int[]){4, 5});
+    FAILS("other devices",
+          nb_distributed_broadcast(on(t, "[tp]", COUNTING(4)), far), NB_EVALUE,
+          "mesh");
     y = nb_broadcast_on_mesh(on(t, "[tp]", COUNTING(4)), NULL, 1);
     expect(lies(y, "[.]"), "placed whole");
     FAILS("no such root", nb_broadcast_on_mesh(u, t, 2), NB_EVALUE,
@@ -591,7 +602,7 @@ static void algebra_over_lanes(void)
           call(nb_vmap(nb_func_new(psum, NULL),
                        &(nb_vmap_options){.axis_name = "k"}),
                x),
-          NB_EVALUE, "all_reduce: no open vmap is named i");
+          NB_EVALUE, "all_reduce: no open vmap has an axis named 'i'");
     FAILS("not divisible", call(lanes(scatter_sum, NULL), COUNTING(2, 3)),
           NB_EVALUE, "dim 0 of size 3 is not divisible by 2");
     FAILS("nor to exchange",

@@ -7,8 +7,8 @@
  * over the lanes.  Else the name is an axis of the mesh that the tensor lies
  * on, and what meets are blocks: a tensor of 8 elements that is split on an axis
  * of size 2 has two blocks of 4, and their sum has 4 elements.  A tensor that
- * is not split on the axis counts once a device.  Outside of vmaps, a tensor
- * that lies on no mesh is on one device.
+ * is not split on the axis counts once a device.  Where no axis is named, a
+ * tensor that lies on no mesh is on one device.
  *
  * All are made of ordinary ops, and have derivatives and lanes as those do. */
 #ifndef NABLA_COLLECTIVE_H
@@ -79,6 +79,11 @@ NB_API nb_tensor *nb_broadcast_on_mesh(nb_tensor *x, const nb_mesh *m,
  * what a vmap with an spmd_axis_name does to its arguments and results. */
 NB_API nb_tensor *nb_reshard_dim(nb_tensor *x, int dim, const nb_mesh *m,
                                  const char *axis);
+
+/* The mesh it does so on: m, else the first that one of n arguments lies on, else
+ * NULL.  False if the mesh lacks the axis. */
+NB_API bool nb_spmd_mesh(const nb_mesh *m, const char *axis, int n,
+                         nb_tensor *const *x, const nb_mesh **found);
 
 /* f on a mesh: argument i is laid out as in_specs[i] says (NULL: as it lies; the
  * last entry also stands for those beyond it), results likewise.

@@ -70,7 +70,7 @@ nb_tensor *nb_blocks_reduce(nb_tensor *x, const nb_cut *axes, nb_reduce kind)
             if (nb_cut_has(axes, s.dim[d].axes.at[i]))
                 x = combine(x, &s, d, i, kind);
     if (same == 1 || kind == NB_MAX || kind == NB_MIN) return x;
-    nb_tensor *n = nb_num((double)same);
+    nb_tensor *n = nb_count(same);
     return kind == NB_PROD ? nb_pow(x, n) : nb_mul(x, n);
 }
 

@@ -8,6 +8,7 @@
 #include "shard/between.h"
 #include "shard/blocks.h"
 #include "shard/place.h"
+#include "shard/plan.h"
 #include "shard/seen.h"
 
 #include <string.h>
@@ -48,12 +49,14 @@ static bool add_lane(axes *a, const char *who, const nb_lane *lane,
 static bool add_axis(axes *a, const char *who, const char *name)
 {
     int k = a->mesh ? nb_mesh_axis_find(a->mesh, name) : -1;
-    if (!a->mesh && !any_open()) return true; /* one device */
     if (k < 0 && a->mesh)
         return nb_fail(NB_EVALUE, "%s: mesh @%s has no axis '%s'", who,
                        a->mesh->name, name);
     if (k < 0)
-        return nb_fail(NB_EVALUE, "%s: no open vmap is named %s", who, name);
+        return nb_fail(NB_EVALUE,
+                       "%s: no open vmap has an axis named '%s', and the "
+                       "tensor lies on no mesh",
+                       who, name);
     nb_axis full = nb_axis_full(a->mesh, k);
     for (int i = 0; i < a->mesh_axes.n; i++)
         if (a->mesh_axes.at[i].axis == k)
@@ -117,8 +120,9 @@ nb_tensor *nb_all_reduce(nb_tensor *x, const char *kind, int n,
     nb_reduce how;
     if (!x) return NULL;
     if (!nb_kind_find(kind, strlen(kind), &how) || how > NB_PROD)
-        return nb_fail(NB_EVALUE,
-                       "all_reduce: '%s' is not sum, max, min or prod", kind);
+        return nb_fail(
+            NB_EVALUE,
+            "all_reduce: reduce_op '%s' is not sum, max, min or prod", kind);
     if (!axes_of(&a, "all_reduce", x, n, names)) return NULL;
     return reduce("all_reduce", x, how, &a);
 }
@@ -406,8 +410,10 @@ nb_op nb_op_distributed_broadcast = {
 
 nb_tensor *nb_distributed_broadcast(nb_tensor *x, const nb_mesh *m)
 {
-    if (x && !m) m = mesh_of(x);
+    const nb_mesh *own = x ? mesh_of(x) : NULL;
+    if (!m) m = own;
     if (!x || !m) return x;
+    if (own && !nb_mesh_meets(own, m)) return NULL;
     const nb_spec *s = nb_spec_whole(m, x->rank, false);
     if (!s) return NULL;
     return nb_apply(&nb_op_distributed_broadcast, 1, &x, 1,

@@ -92,17 +92,24 @@ static bool show(const nb_made *m, int ny, nb_tensor **y, int id, int64_t size)
     return true;
 }
 
+bool nb_spmd_mesh(const nb_mesh *m, const char *axis, int n,
+                  nb_tensor *const *x, const nb_mesh **found)
+{
+    for (int i = 0; !m && i < n; i++)
+        if (x[i]->sharding) m = nb_spec_mesh(x[i]->sharding);
+    *found = m;
+    return !m || nb_mesh_axis_find(m, axis) >= 0 ||
+           nb_fail(NB_EVALUE, "vmap: mesh @%s has no axis '%s'",
+                   nb_mesh_name(m), axis);
+}
+
 /* The mesh whose axis the lanes lie on; none is no error. */
 static bool mesh_of(const nb_made *m, int nx, nb_tensor *const *x,
                     const nb_mesh **mesh)
 {
     const char *axis = pointer(m, SPMD);
-    *mesh = axis ? pointer(m, MESH) : NULL;
-    for (int i = 0; axis && !*mesh && i < nx; i++)
-        if (x[i]->sharding) *mesh = nb_spec_mesh(x[i]->sharding);
-    return !*mesh || nb_mesh_axis_find(*mesh, axis) >= 0 ||
-           nb_fail(NB_EVALUE, "vmap: mesh @%s has no axis '%s'",
-                   nb_mesh_name(*mesh), axis);
+    *mesh = NULL;
+    return !axis || nb_spmd_mesh(pointer(m, MESH), axis, nx, x, mesh);
 }
 
 static int begin(const nb_made *m, int64_t size)
