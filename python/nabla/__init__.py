@@ -16,6 +16,7 @@ _nabla.set_home(__file__.removesuffix("__init__.py"))
 
 from . import (  # noqa: E402
     _array_api,
+    _collective,
     _config,
     _devices,
     _dtypes,
@@ -32,7 +33,7 @@ from . import (  # noqa: E402
     random,
     transforms,
 )
-from .transforms import _hidden, _lanes  # noqa: E402
+from .transforms import _hidden  # noqa: E402
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def _gather() -> dict[str, object]:
     }
     found |= {n: getattr(_nabla, n) for n in _table.EXTENSION.split()}
     homes = (_interop, _dtypes, _devices, _functions, _config, _operations)
-    for home in (*homes, _placement, debug, transforms, _hidden, _lanes):
+    for home in (*homes, _placement, _collective, debug, transforms, _hidden):
         there = vars(home)
         found |= {n: there[n] for n in listed if n in there}
     found.update(random.STATEFUL)
@@ -105,7 +106,7 @@ def _modules(found: dict[str, object]) -> None:
 
     own = {"ensure_tensor": _nabla.ensure_tensor}
     every = " ".join(_table.FAMILIES.values())
-    inner = vars(_functions) | vars(_hidden) | vars(_lanes)
+    inner = vars(_functions) | vars(_hidden) | vars(_collective)
     _module("ops", pick(every, inner) | own)
     for family, names in _table.FAMILIES.items():
         _module(f"ops.{family}", pick(names, inner))

@@ -99,8 +99,9 @@ FAMILIES = {
         squeeze_physical broadcast_to_physical broadcast_batch_dims""",
     "communication": """
         shard reshard all_gather gather_all_axes all_reduce pmean
-        reduce_scatter all_to_all ppermute distributed_broadcast axis_index
-        broadcast to_device transfer_to cpu gpu accelerator""",
+        reduce_scatter pscatter all_to_all ppermute pbroadcast
+        distributed_broadcast axis_index broadcast to_device transfer_to cpu
+        gpu accelerator""",
 }
 
 PYTREE = """

@@ -300,6 +300,7 @@ int nb_py_shard_add(PyObject *module)
 {
     return nb_py_mesh_add(module) < 0 || nb_py_reshard_add(module) < 0 ||
                    nb_py_autoshard_add(module) < 0 ||
+                   nb_py_collective_add(module) < 0 ||
                    PyModule_AddFunctions(module, nb_py_place_functions) < 0
                ? -1
                : PyModule_AddFunctions(module, functions);

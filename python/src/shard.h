@@ -22,5 +22,6 @@ int nb_py_position(const nb_mesh *m, int device);
 int nb_py_mesh_add(PyObject *module);
 int nb_py_reshard_add(PyObject *module);
 int nb_py_autoshard_add(PyObject *module);
+int nb_py_collective_add(PyObject *module);
 
 #endif

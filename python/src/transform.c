@@ -6,8 +6,6 @@
  * whatever the function in between did, which is up to the Python code. */
 #include "py.h"
 
-#include <string.h>
-
 /* Lists of tensors */
 
 nb_tensor **nb_py_tensors(PyObject *list, int *n)
@@ -66,8 +64,8 @@ static PyObject *begin(PyObject *self, PyObject *args)
     }
     const char *text[2] = {text_of(name[0]), text_of(name[1])};
     if (PyErr_Occurred()) return NULL;
-    int id = nb_lane_begin(size, text[0] ? text[0] : text[1]);
-    if (id && text[0] && text[1] && !nb_lane_also(text[1])) {
+    int id = nb_lane_begin(size, text[0]);
+    if (id && text[1] && !nb_lane_also(text[1])) {
         nb_lane_end();
         id = 0;
     }
@@ -80,60 +78,6 @@ static PyObject *end(PyObject *self, PyObject *unused)
     (void)self, (void)unused;
     if (nb_lane_at(0, &l)) nb_lane_end();
     Py_RETURN_NONE;
-}
-
-static int open_lanes(void)
-{
-    nb_open_lane l;
-    int n = 0;
-    while (nb_lane_at(n, &l))
-        n++;
-    return n;
-}
-
-/* The innermost open axis of that name; NULL: the innermost that has one. */
-static bool look_up(const char *name, nb_open_lane *l)
-{
-    for (int i = open_lanes() - 1; i >= 0 && nb_lane_at(i, l); i--)
-        for (int k = 0; k < 2; k++)
-            if (l->name[k] && (!name || !strcmp(l->name[k], name))) return true;
-    return false;
-}
-
-/* Looks up a str, or None; what the engine calls it is name[0]. */
-static bool find_lane(PyObject *name, nb_open_lane *l)
-{
-    const char *text = name == Py_None ? NULL : text_of(name);
-    if (name != Py_None && !text) return false;
-    if (look_up(text, l)) return true;
-    if (text)
-        PyErr_Format(PyExc_ValueError, "no open vmap has an axis named %R",
-                     name);
-    else
-        PyErr_SetString(PyExc_ValueError, "no open vmap has a named axis");
-    return false;
-}
-
-/* lane_named(name or None): whether an open vmap has that name, or any. */
-static PyObject *named(PyObject *self, PyObject *name)
-{
-    nb_open_lane l;
-    const char *text = name == Py_None ? NULL : text_of(name);
-    (void)self;
-    if (name != Py_None && !text) {
-        PyErr_Clear();
-        return PyErr_Format(PyExc_TypeError, "the name of an axis is a str");
-    }
-    return PyBool_FromLong(look_up(text, &l));
-}
-
-/* lane_find(name): (id, size) */
-static PyObject *lane_find(PyObject *self, PyObject *name)
-{
-    nb_open_lane l;
-    (void)self;
-    if (!find_lane(name, &l)) return NULL;
-    return Py_BuildValue("(iL)", l.id, (long long)l.size);
 }
 
 /* Hidden axes by hand have ids of their own: below those of all vmaps, and
@@ -267,73 +211,6 @@ static PyObject *varies(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!i:varies", nb_py_Tensor, &x, &id))
         return NULL;
     return PyBool_FromLong(nb_lane_has(nb_py_get(x), id));
-}
-
-/* Between lanes */
-
-static PyObject *lane_reduce(PyObject *self, PyObject *args)
-{
-    static const struct {
-        const char *name;
-        nb_tensor *(*f)(nb_tensor *, const char *);
-    } known[] = {{"sum", nb_lane_sum},
-                 {"mean", nb_lane_mean},
-                 {"max", nb_lane_max},
-                 {"min", nb_lane_min}};
-    PyObject *x, *name;
-    const char *how;
-    nb_open_lane l;
-    (void)self;
-    if (!PyArg_ParseTuple(args, "O!Us:lane_reduce", nb_py_Tensor, &x, &name,
-                          &how) ||
-        !find_lane(name, &l))
-        return NULL;
-    for (size_t k = 0; k < sizeof known / sizeof known[0]; k++) {
-        if (strcmp(known[k].name, how) != 0) continue;
-        ENTER;
-        nb_py_locate();
-        PyObject *y = nb_py_wrap(known[k].f(nb_py_get(x), l.name[0]));
-        LEAVE;
-        return y;
-    }
-    return PyErr_Format(PyExc_ValueError, "no reduction %s", how);
-}
-
-static PyObject *lane_index(PyObject *self, PyObject *name)
-{
-    nb_open_lane l;
-    (void)self;
-    if (!find_lane(name, &l)) return NULL;
-    ENTER;
-    nb_py_locate();
-    PyObject *y = nb_py_wrap(nb_lane_index(l.name[0]));
-    LEAVE;
-    return y;
-}
-
-/* lane_permute(x, name or None, [src0, dst0, src1, ...]) */
-static PyObject *lane_permute(PyObject *self, PyObject *args)
-{
-    PyObject *x, *name, *list, *y = NULL;
-    nb_open_lane l;
-    (void)self;
-    if (!PyArg_ParseTuple(args, "O!OO!:lane_permute", nb_py_Tensor, &x, &name,
-                          &PyList_Type, &list) ||
-        !find_lane(name, &l))
-        return NULL;
-    int n = (int)PyList_Size(list);
-    int64_t *ends = PyMem_Calloc((size_t)n + 1, sizeof *ends);
-    if (!ends) return PyErr_NoMemory();
-    for (int i = 0; i < n; i++)
-        ends[i] = PyLong_AsLongLong(PyList_GetItem(list, i));
-    if (!PyErr_Occurred() && nb_scope_open() == NB_OK) {
-        nb_py_locate();
-        y = nb_py_wrap(nb_lane_permute(nb_py_get(x), l.name[0], n / 2,
-                                       (const int64_t(*)[2])ends));
-        LEAVE;
-    }
-    PyMem_Free(ends);
-    return y;
 }
 
 /* Tapes */
@@ -572,16 +449,11 @@ static PyObject *jacobian_budget(PyObject *self, PyObject *bytes)
 static PyMethodDef functions[] = {
     {"lane_begin", begin, METH_VARARGS, NULL},
     {"lane_end", end, METH_NOARGS, NULL},
-    {"lane_named", named, METH_O, NULL},
-    {"lane_find", lane_find, METH_O, NULL},
     {"hidden_lanes", hidden_lanes, METH_O, NULL},
     {"watch", watch, METH_O, NULL},
     {"hide", hide, METH_VARARGS, NULL},
     {"show", show, METH_VARARGS, NULL},
     {"varies", varies, METH_VARARGS, NULL},
-    {"lane_reduce", lane_reduce, METH_VARARGS, NULL},
-    {"lane_index", lane_index, METH_O, NULL},
-    {"lane_permute", lane_permute, METH_VARARGS, NULL},
     {"real_leaves", real_leaves, METH_O, NULL},
     {"jacobian_budget", jacobian_budget, METH_O, NULL},
     {"backward_all", nb_py_backward_all, METH_VARARGS, NULL},

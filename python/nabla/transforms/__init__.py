@@ -24,6 +24,7 @@ from .grad import backward, grad, hvp, value_and_grad
 from .jacfwd import jacfwd
 from .jacrev import hessian, jacrev
 from .jvp import jvp, linearize
+from .shard_map import shard_map
 from .vjp import vjp
 from .vmap import vmap
 
@@ -54,6 +55,7 @@ __all__ = [
     "map",
     "remat",
     "scan",
+    "shard_map",
     "stop_gradient",
     "switch",
     "trace",

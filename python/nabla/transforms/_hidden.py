@@ -14,7 +14,7 @@ from .. import _nabla
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any, TypeAlias
 
     from .._nabla import ArrayLike, Tensor
@@ -239,6 +239,12 @@ def broadcast_batch_dims(x: ArrayLike, batch_shape: Any) -> Tensor:
     z = _op["broadcast_to"](y, (*batch_shape, *y.shape[n:]))
     more = len(batch_shape) - n
     return _hide(z, [*([None] * more), *owners])
+
+
+def on_all_axes(x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
+    """f of x with all axes visible, which it keeps, hidden again."""
+    y, owners = _exposed(x)
+    return _hide(f(y), owners)
 
 
 def rebatched(x: Tensor, batch_dims: int) -> Tensor:

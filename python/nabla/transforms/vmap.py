@@ -124,6 +124,22 @@ class _Lanes:
         return self.size
 
 
+class _Spread:
+    """How lanes lie on a mesh: mapped axes are split on one of its axes."""
+
+    def __init__(self, name: str | None, mesh: Any, args: Any) -> None:
+        self.name = name or ""
+        self.mesh = None
+        if name is not None:
+            leaves = _nabla.tensor_leaves(args)
+            self.mesh = _nabla.spmd_mesh(mesh, name, leaves)
+
+    def __call__(self, x: Tensor, axis: int) -> Tensor:
+        if self.mesh is None:
+            return x
+        return _nabla.reshard_dim(x, axis, self.mesh, self.name)
+
+
 def _shown(y: Any, what: str, axis: Any, lane: int, size: int) -> Tensor:
     x = as_tensor("vmap", what, y)
     if axis is None:
@@ -146,6 +162,7 @@ def _run(
     in_axes: Any,
     axis_size: int | None,
     names: tuple[str | None, str | None],
+    spread: _Spread,
 ) -> tuple[Any, int, int]:
     """What the function returns inside the vmap, its lane and size."""
     specs = _per_argument(in_axes, len(args))
@@ -159,7 +176,10 @@ def _run(
         if axis is None:
             return tree
         return _nabla.tree_map(
-            lambda x: _nabla.hide(_nabla.ensure_tensor(x), axis, lane), tree
+            lambda x: _nabla.hide(
+                spread(_nabla.ensure_tensor(x), axis), axis, lane
+            ),
+            tree,
         )
 
     try:
@@ -182,13 +202,17 @@ def vmap(
     axis_name: str | None = None,
 ) -> Any:
     """The function mapped over an axis of its arguments: what it does to one
-    slice, done to all of them.
+    slice, done to all of them.  Collectives inside name the axis by axis_name
+    or spmd_axis_name; by the latter the slices also lie along that axis of the
+    mesh, or of the one that the arguments lie on.
 
     >>> nb.vmap(lambda x: nb.sum(x * x))(nb.ones((2, 3)))
     Tensor([3. 3.] : f32[2])
+    >>> mesh = nb.DeviceMesh((2,), ("dp",))
+    >>> f = nb.vmap(nb.sum, spmd_axis_name="dp", mesh=mesh)
+    >>> f(nb.ones((4, 3))).sharding
+    sharding<@mesh, [{'dp'}]>
     """
-    if mesh is not None:
-        raise NotImplementedError("vmap: a mesh")
     if func is None:
         return lambda f: vmap(
             *(f, in_axes, out_axes, axis_size, spmd_axis_name, mesh, axis_name)
@@ -199,12 +223,15 @@ def vmap(
         if not args:
             raise ValueError("vmap: at least one positional argument is needed")
         names = axis_name, spmd_axis_name
-        out, lane, size = _run(func, args, in_axes, axis_size, names)
+        spread = _Spread(spmd_axis_name, mesh, args)
+        out, lane, size = _run(func, args, in_axes, axis_size, names, spread)
 
         def show(what: str, axis: Any, tree: Any) -> Any:
-            return _nabla.tree_map(
-                lambda y: _shown(y, what, axis, lane, size), tree
-            )
+            def one(y: Any) -> Tensor:
+                x = _shown(y, what, axis, lane, size)
+                return x if axis is None else spread(x, axis)
+
+            return _nabla.tree_map(one, tree)
 
         return _along("the result", out_axes, out, show)
 
