@@ -3,9 +3,9 @@
  * Of the two matrices of a layer the first is split by columns and the second by
  * rows, so that between them, where most numbers are, each device has columns of
  * its own and needs nobody.  What leaves a layer is a sum over devices, and so
- * is the gradient of what enters it: one all-reduce of activations a layer in
- * each direction, and none of weights.  tensor_parallel.py is the same in Python
- * and gives the same numbers. */
+ * is the gradient of what enters it (of x, which nobody asks for, there is none):
+ * one all-reduce of activations a layer in each direction, and none of weights.
+ * tensor_parallel.py is the same in Python and gives the same numbers. */
 #include <math.h>
 #include <nabla/nabla.h>
 #include <stdio.h>

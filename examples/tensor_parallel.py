@@ -4,8 +4,8 @@ layer.
 Of the two matrices of a layer the first is split by columns and the second by
 rows, so that between them, where most numbers are, each device has columns of
 its own and needs nobody.  What leaves a layer is a sum over devices, and so is
-the gradient of what enters it: one all-reduce of activations a layer in each
-direction, and none of weights."""
+the gradient of what enters it (of x, which nobody asks for, there is none): one
+all-reduce of activations a layer in each direction, and none of weights."""
 
 import nabla as nb
 

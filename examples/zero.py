@@ -5,14 +5,15 @@ Training is data parallel in all cases, and the step is the same function; only
 where things lie differs.  Data parallel: parameters and state everywhere, an
 all-reduce of gradients.  ZeRO-1: the state of Adam is split, so each device
 updates its part of a parameter, and the new parts are gathered.  FSDP (ZeRO-3):
-parameters are split too and gathered where they are used; their gradients are
-summed straight into parts (reduce-scatter)."""
+parameters are split too and gathered where they are used, since that moves less
+than the batch would; their gradients are summed straight into parts, by
+reduce-scatter."""
 
 import math
 
 import nabla as nb
 
-WIDTH, BATCH, STEPS, RATE = 16, 32, 30, 0.01
+WIDTH, BATCH, STEPS, RATE = 16, 256, 60, 0.01
 
 Tree = dict[str, nb.Tensor]
 mesh = nb.DeviceMesh("pod", (4,), ("dp",))
