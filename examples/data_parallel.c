@@ -12,7 +12,7 @@
 enum { BATCH = 62, STEPS = 40 }; /* 62 over 4 devices: 15, 16, 15, 16 */
 static const double rate = 0.2;
 
-enum { UP, BIAS, DOWN, PARAMS, X = PARAMS, Y, ARGUMENTS };
+enum { BIAS, DOWN, UP, PARAMS, X = PARAMS, Y, ARGUMENTS };
 
 /* A rank and a shape, as ops take them. */
 #define COUNT(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
@@ -23,26 +23,26 @@ static nb_status loss(void *ctx, int nx, nb_tensor *const *x, int *ny,
                       nb_tensor **y)
 {
     (void)ctx, (void)nx;
-    nb_tensor *h = nb_tanh(nb_add(nb_matmul(x[X], x[UP]), x[BIAS]));
-    nb_tensor *miss = nb_sub(nb_matmul(h, x[DOWN]), x[Y]);
-    y[0] = nb_mean(nb_square(miss), -1, NULL, false);
+    nb_tensor *h = (NB_HERE, nb_tanh(nb_add(nb_matmul(x[X], x[UP]), x[BIAS])));
+    nb_tensor *miss = (NB_HERE, nb_sub(nb_matmul(h, x[DOWN]), x[Y]));
+    y[0] = (NB_HERE, nb_mean(nb_square(miss), -1, NULL, false));
     *ny = 1;
     return NB_OK;
 }
 
-/* (parameters, x, y) -> (parameters, loss) */
+/* (parameters, x, y) -> (loss, parameters) */
 static nb_status step(void *ctx, int nx, nb_tensor *const *x, int *ny,
                       nb_tensor **y)
 {
     (void)ctx;
     nb_tensor *out[1 + PARAMS];
-    int by[PARAMS] = {UP, BIAS, DOWN}, n = 1 + PARAMS;
+    int by[PARAMS] = {BIAS, DOWN, UP}, n = 1 + PARAMS;
     nb_func *slope = nb_value_and_grad(nb_func_new(loss, NULL), PARAMS, by);
-    nb_status status = nb_func_call(slope, nx, x, &n, out);
+    nb_status status = (NB_HERE, nb_func_call(slope, nx, x, &n, out));
     for (int i = 0; status == NB_OK && i < PARAMS; i++)
-        y[i] = nb_sub(x[i], nb_mul(nb_num(rate), out[1 + i]));
-    y[PARAMS] = status == NB_OK ? out[0] : NULL;
-    *ny = PARAMS + 1;
+        y[1 + i] = nb_sub(x[i], nb_mul(nb_num(rate), out[1 + i]));
+    y[0] = status == NB_OK ? out[0] : NULL;
+    *ny = 1 + PARAMS;
     return status;
 }
 
@@ -50,15 +50,15 @@ static nb_status step(void *ctx, int nx, nb_tensor *const *x, int *ny,
 static nb_status train(nb_tensor **x, double *losses)
 {
     nb_executable *e = NULL;
-    nb_tensor *y[PARAMS + 1];
+    nb_tensor *y[1 + PARAMS];
     nb_status status =
         nb_executable_new(nb_func_new(step, NULL), ARGUMENTS, x, &e);
     for (int t = 0; status == NB_OK && t < STEPS; t++) {
-        int n = PARAMS + 1;
+        int n = 1 + PARAMS;
         status = nb_executable_run(e, ARGUMENTS, x, &n, y);
         for (int i = 0; status == NB_OK && i < PARAMS; i++)
-            x[i] = y[i];
-        if (status == NB_OK) losses[t] = nb_item(y[PARAMS]);
+            x[i] = y[1 + i];
+        if (status == NB_OK) losses[t] = nb_item(y[0]);
     }
     nb_executable_drop(e);
     return status;
@@ -97,6 +97,18 @@ static void show_layout(nb_tensor *x)
     nb_text_release(text);
 }
 
+/* What a step has to say to other devices, and why. */
+static void explain(nb_tensor **x)
+{
+    nb_explanation *e = NULL;
+    if (nb_explain(nb_func_new(step, NULL), ARGUMENTS, x, NULL, &e) != NB_OK)
+        return;
+    char *text = nb_explanation_text(e);
+    if (is_first()) printf("%s", text ? text : nb_error_message());
+    nb_text_release(text);
+    nb_explanation_drop(e);
+}
+
 static double difference(nb_tensor *a, nb_tensor *b)
 {
     return nb_item(nb_reduce_max(nb_abs(nb_sub(a, b)), -1, NULL, false));
@@ -120,7 +132,7 @@ static double compare(nb_tensor **many, nb_tensor **one, bool *learned)
 
 int main(void)
 {
-    static const char *const layout[] = {"[., .]", "[.]", "[., .]", "[dp, .]",
+    static const char *const layout[] = {"[.]", "[., .]", "[., .]", "[dp, .]",
                                          "[dp, .]"};
     nb_tensor *one[ARGUMENTS], *many[ARGUMENTS];
     bool learned = false;
@@ -131,6 +143,7 @@ int main(void)
     for (int i = 0; i < ARGUMENTS; i++)
         many[i] = nb_reshard(one[i], nb_spec_parse(mesh, layout[i]));
     show_layout(many[X]);
+    explain(many);
     double most = compare(many, one, &learned);
     if (is_first()) printf("largest difference from one device: %.0e\n", most);
     nb_status status = nb_error_code();

@@ -13,7 +13,7 @@ static nb_status f(void *ctx, int nx, nb_tensor *const *x, int *ny,
                    nb_tensor **y)
 {
     (void)ctx, (void)nx;
-    y[0] = nb_mean(nb_relu(nb_matmul(x[0], x[1])), -1, NULL, false);
+    y[0] = (NB_HERE, nb_mean(nb_relu(nb_matmul(x[0], x[1])), -1, NULL, false));
     *ny = 1;
     return NB_OK;
 }
@@ -49,6 +49,14 @@ static void show_program(nb_func *func, nb_tensor **x)
     nb_graph_free(g);
 }
 
+static void explain(nb_func *func, nb_tensor **x)
+{
+    nb_explanation *e = NULL;
+    if (nb_explain(func, 2, x, NULL, &e) != NB_OK) return;
+    show("", nb_explanation_text(e), "");
+    nb_explanation_drop(e);
+}
+
 int main(void)
 {
     nb_scope_open();
@@ -70,6 +78,9 @@ int main(void)
     say("f, each line with how it lies; P:(dp,tp) is a sum that is still to "
         "come:\n");
     show_program(func, split);
+    say("What moves: a number of four bytes, from each device to the "
+        "others.\n");
+    explain(func, split);
 
     double many = nb_item(nb_func_call1(func, 2, split));
     double alone = nb_item(nb_func_call1(func, 2, one));

@@ -34,6 +34,7 @@ say(nb.visualize_sharding(h))
 say("f, each line with how it lies; P:(dp,tp) is a sum that is still to come:")
 say(nb.xpr(f)(x_split, w_split))
 
+say("What moves: a number of four bytes, from each device to the others.")
 y = f(x_split, w_split)
 say(f"f(x, w) = {y.item()}, on one device {f(x, w).item()}")
 assert y.item() == f(x, w).item()

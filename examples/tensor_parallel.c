@@ -32,13 +32,13 @@ static nb_status loss(void *ctx, int nx, nb_tensor *const *p, int *ny,
     (void)ctx, (void)nx;
     nb_tensor *x = p[X];
     for (int i = 0; i < PARAMS; i += 2)
-        x = nb_add(x, nb_matmul(between(x, p[i]), p[i + 1]));
-    y[0] = nb_mean(nb_square(nb_sub(x, p[Y])), -1, NULL, false);
+        x = (NB_HERE, nb_add(x, nb_matmul(between(x, p[i]), p[i + 1])));
+    y[0] = (NB_HERE, nb_mean(nb_square(nb_sub(x, p[Y])), -1, NULL, false));
     *ny = 1;
     return NB_OK;
 }
 
-/* (parameters, x, y) -> (parameters, loss) */
+/* (parameters, x, y) -> (loss, parameters) */
 static nb_status step(void *ctx, int nx, nb_tensor *const *x, int *ny,
                       nb_tensor **y)
 {
@@ -48,11 +48,11 @@ static nb_status step(void *ctx, int nx, nb_tensor *const *x, int *ny,
     for (int i = 0; i < PARAMS; i++)
         by[i] = i;
     nb_func *slope = nb_value_and_grad(nb_func_new(loss, NULL), PARAMS, by);
-    nb_status status = nb_func_call(slope, nx, x, &n, out);
+    nb_status status = (NB_HERE, nb_func_call(slope, nx, x, &n, out));
     for (int i = 0; status == NB_OK && i < PARAMS; i++)
-        y[i] = nb_sub(x[i], nb_mul(nb_num(rate), out[1 + i]));
-    y[PARAMS] = status == NB_OK ? out[0] : NULL;
-    *ny = PARAMS + 1;
+        y[1 + i] = nb_sub(x[i], nb_mul(nb_num(rate), out[1 + i]));
+    y[0] = status == NB_OK ? out[0] : NULL;
+    *ny = 1 + PARAMS;
     return status;
 }
 
@@ -60,15 +60,15 @@ static nb_status step(void *ctx, int nx, nb_tensor *const *x, int *ny,
 static nb_status train(nb_tensor **x, double *losses)
 {
     nb_executable *e = NULL;
-    nb_tensor *y[PARAMS + 1];
+    nb_tensor *y[1 + PARAMS];
     nb_status status =
         nb_executable_new(nb_func_new(step, NULL), ARGUMENTS, x, &e);
     for (int t = 0; status == NB_OK && t < STEPS; t++) {
-        int n = PARAMS + 1;
+        int n = 1 + PARAMS;
         status = nb_executable_run(e, ARGUMENTS, x, &n, y);
         for (int i = 0; status == NB_OK && i < PARAMS; i++)
-            x[i] = y[i];
-        if (status == NB_OK) losses[t] = nb_item(y[PARAMS]);
+            x[i] = y[1 + i];
+        if (status == NB_OK) losses[t] = nb_item(y[0]);
     }
     nb_executable_drop(e);
     return status;
@@ -113,6 +113,18 @@ static void show_layouts(nb_tensor *const *p)
     show("", nb_sharding_picture(nb_sharding(up), 2, size, "text"));
 }
 
+/* What a step has to say to other devices, and why. */
+static void explain(nb_tensor **x)
+{
+    nb_explanation *e = NULL;
+    if (nb_explain(nb_func_new(step, NULL), ARGUMENTS, x, NULL, &e) != NB_OK)
+        return;
+    char *text = nb_explanation_text(e);
+    if (is_first()) printf("%s", text ? text : nb_error_message());
+    nb_text_release(text);
+    nb_explanation_drop(e);
+}
+
 static double difference(nb_tensor *a, nb_tensor *b)
 {
     return nb_item(nb_reduce_max(nb_abs(nb_sub(a, b)), -1, NULL, false));
@@ -148,6 +160,7 @@ int main(void)
                       ? nb_reshard(one[i], nb_spec_parse(mesh, layout[i % 2]))
                       : one[i];
     show_layouts(many);
+    explain(many);
     double most = compare(many, one, &learned);
     if (is_first()) printf("largest difference from one device: %.0e\n", most);
     nb_status status = nb_error_code();
