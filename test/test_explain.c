@@ -4,6 +4,7 @@
 #include "support/laid.h"
 
 #include "nabla/nabla.h"
+#include "shard/resolve.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +47,7 @@ FN(sorted, nb_sort(x[0], 1, false, true))
 FN(running, nb_cumsum(x[0], 1, false, false))
 FN(greatest, nb_argmax(x[0], 1, false))
 FN(joined, nb_concatenate(2, x, 0))
-FN(rolled, nb_slice_tensor(x[0], (int64_t[]){1, 0}, (int64_t[]){6, 8}))
+FN(rolled, nb_slice_tensor(x[0], (int64_t[]){2, 0}, (int64_t[]){6, 8}))
 FN(asked, nb_reshard(x[0], nb_spec_parse(nb_mesh_parse(M24), "[tp, .]")))
 FN(twice, nb_add(nb_relu(x[0]), nb_exp(x[0])))
 
@@ -292,9 +293,9 @@ static traffic planned(const nb_explanation *e)
     for (int i = 0; nb_explanation_row(e, i, &r); i++)
         for (int k = 0; k < HOPS && !r.reading; k++) {
             if (strcmp(nb_hop_name((nb_hop_kind)k), r.kind)) continue;
-            t.calls[k]++;
-            t.empty[k] += !r.bytes;
-            t.bytes[k] += r.bytes;
+            t.calls[k] += r.times;
+            t.empty[k] += r.bytes ? 0 : r.times;
+            t.bytes[k] += r.bytes * r.times;
             if (r.bytes > t.greatest[k]) t.greatest[k] = r.bytes;
         }
     return t;
@@ -316,25 +317,17 @@ static void look(const nb_explanation *e)
     }
 }
 
-static void one_script(const nb_mesh *m, int64_t n)
+/* Whether a run of f does what its explanation says. */
+static void is_true(nb_func *f, const nb_mesh *m, nb_tensor *const *x)
 {
-    script s;
-    nb_tensor *x[2], *y[2];
-    char layout[2][LAYOUT];
-    script_draw(&s, m);
-    for (int i = 0; i < 2; i++) {
-        layout_draw(layout[i], m, 2, NB_F32);
-        x[i] = lay(nb_cast(draw(2, (int64_t[]){n, n}, -1, 1), NB_F32), m,
-                   layout[i]);
-    }
-    nb_func *f = nb_func_new(script_run, &s);
+    nb_tensor *y[2];
     nb_executable *run = NULL;
     nb_explanation *e = explained(f, 2, x);
     int ny = 2;
     expect(nb_executable_new(f, 2, x, &run) == NB_OK, "%s", nb_error_message());
     nb_comm_stats_reset(m);
     bool ran = run && nb_executable_run(run, 2, x, &ny, y) == NB_OK;
-    expect(ran, "%s", nb_error_message());
+    expect(ran, "a run: %s", nb_error_message());
     if (ran && e) {
         traffic t = planned(e);
         const char *wrong = traffic_check(&t, m);
@@ -343,6 +336,27 @@ static void one_script(const nb_mesh *m, int64_t n)
     }
     nb_executable_drop(run);
     nb_explanation_drop(e);
+}
+
+/* One in three is differentiated. */
+static void one_script(const nb_mesh *m, int64_t n)
+{
+    script s;
+    nb_tensor *x[2];
+    char layout[2][LAYOUT];
+    script_draw(&s, m);
+    for (int i = 0; i < 2; i++) {
+        layout_draw(layout[i], m, 2, NB_F32);
+        x[i] = lay(nb_cast(draw(2, (int64_t[]){n, n}, -1, 1), NB_F32), m,
+                   layout[i]);
+    }
+    nb_func *f = nb_func_new(script_run, &s);
+    if (pick(3) == 0) f = nb_grad(f, 2, (int[]){0, 1});
+    is_true(f, m, x);
+    if (pick(4)) return;
+    nb_verify_report r;
+    expect(nb_verify(f, 2, x, 0, &r) == NB_OK, "verify: %s",
+           nb_error_message());
 }
 
 static void what_is_listed_is_what_runs(void)
@@ -358,6 +372,105 @@ static void what_is_listed_is_what_runs(void)
     expect(!unjustified, "%d collectives have no reason", unjustified);
 }
 
+/* Loops */
+
+/* carry <- sin(carry w), w split along the sum. */
+static nb_status turn(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                      nb_tensor **y)
+{
+    nb_tensor *const *w = ctx;
+    (void)nx;
+    y[0] = nb_sin(nb_matmul(x[0], w[0]));
+    return *ny = 1, NB_OK;
+}
+
+static nb_status looped(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                        nb_tensor **y)
+{
+    (void)ctx, (void)nx;
+    return nb_scan(nb_func_new(turn, (void *)(x + 1)), 1, x, 0, NULL, 5, false,
+                   ny, y);
+}
+
+static void turns_are_counted(void)
+{
+    nb_tensor *x[] = {laid(M24, "[dp, .]", 8, 8), laid(M24, "[tp, .]", 8, 8)};
+    nb_func *f = nb_func_new(looped, NULL);
+    nb_explanation *e = explained(f, 2, x);
+    nb_explain_row r = {0};
+    int64_t most = 0;
+    for (int k = 0; e && nb_explanation_row(e, k, &r); k++)
+        if (r.times > most) most = r.times;
+    expect(most == 5, "a collective of each turn, %lld times", (long long)most);
+    nb_explanation_drop(e);
+    is_true(f, nb_mesh_parse(M24), x);
+}
+
+/* Rules that are wrong */
+
+static const char *target;
+
+static void forget(const nb_call *c, nb_decision *d)
+{
+    if (strcmp(c->op->name, target)) return;
+    for (int k = 0; k < d->nout; k++) {
+        nb_spec s = *d->give[k];
+        s.partial.n = 0;
+        d->give[k] = nb_spec_intern(&s);
+    }
+}
+
+static void carry(const nb_call *c, nb_decision *d)
+{
+    const nb_spec *was = c->in[0]->sharding;
+    if (strcmp(c->op->name, target) || !was) return;
+    nb_spec need = *d->need[0], give = *d->give[0];
+    need.partial = give.partial = was->partial;
+    need.kind = give.kind = was->kind;
+    d->need[0] = nb_spec_intern(&need);
+    d->give[0] = nb_spec_intern(&give);
+}
+
+FN(network, nb_sin(nb_add(nb_exp(nb_matmul(x[0], x[1])), nb_num(1))))
+
+static void what_is_right_is_found_right(void)
+{
+    nb_tensor *x[] = {laid(M24, "[dp, tp]", 8, 12),
+                      laid(M24, "[tp, .]", 12, 10)};
+    nb_func *f = nb_func_new(network, NULL);
+    nb_verify_report r;
+    expect(nb_verify(f, 2, x, 0, &r) == NB_OK && !r.differs, "%s",
+           nb_error_message());
+    expect(r.compared == 8 && r.error < 1e-5, "%d compared, %g", r.compared,
+           r.error);
+    FAILS("a tolerance below zero", nb_verify(f, 2, x, -1, NULL) == NB_OK,
+          NB_EVALUE, "tolerance");
+}
+
+static void what_is_wrong_is_named(void)
+{
+    static const struct {
+        const char *op;
+        void (*spoil)(const nb_call *c, nb_decision *d);
+    } broken[] = {{"matmul", forget}, {"exp", carry}};
+    nb_tensor *x[] = {laid(M24, "[dp, tp]", 8, 12),
+                      laid(M24, "[tp, .]", 12, 10)};
+    nb_func *f = nb_func_new(network, NULL);
+    for (int i = 0; i < 2; i++) {
+        nb_verify_report r;
+        target = broken[i].op;
+        nb_decide_spoil = broken[i].spoil;
+        nb_status s = nb_verify(f, 2, x, 0, &r);
+        nb_decide_spoil = NULL;
+        expect(failed_with(NB_ERUNTIME, target), "the error");
+        expect(s == NB_ERUNTIME && r.differs && !strcmp(r.op, target),
+               "%s, not %s", r.op, target);
+        expect(r.rank == 2 && r.device >= 0 && r.found != r.value &&
+                   strstr(r.call, "f32[8@dp, 10]"),
+               "where: %s", r.call);
+    }
+}
+
 int main(void)
 {
     static void (*const test[])(void) = {
@@ -369,6 +482,9 @@ int main(void)
         nothing_is_said_without_a_mesh,
         costs_are_predicted,
         a_budget_makes_too_much_an_error,
+        turns_are_counted,
+        what_is_right_is_found_right,
+        what_is_wrong_is_named,
         what_is_listed_is_what_runs,
     };
     for (size_t i = 0; i < sizeof test / sizeof test[0]; i++) {

@@ -74,15 +74,16 @@ static bool capture(nb_spmd *s, const nb_graph *g)
     return nb_realize_now(s->ncaptured, s->captured);
 }
 
+/* What was recorded on no device ends there, unless all lines are asked for. */
 static void describe(nb_spmd *s, const nb_graph *g, nb_tensor *const *node,
-                     const nb_layouts *lay)
+                     const nb_layouts *lay, bool inside)
 {
     for (int i = 0; i < g->ny; i++) {
         const nb_tensor *y = node[g->result[i]];
-        s->result[i] =
-            (result){.dtype = (nb_dtype)y->dtype,
-                     .shape = nb_tensor_shape(y),
-                     .spec = y->sharding ? lay->spec[g->result[i]] : NULL};
+        bool laid = y->sharding || inside;
+        s->result[i] = (result){.dtype = (nb_dtype)y->dtype,
+                                .shape = nb_tensor_shape(y),
+                                .spec = laid ? lay->spec[g->result[i]] : NULL};
     }
 }
 
@@ -118,10 +119,17 @@ static bool add_device(nb_spmd *s, const nb_graph *g, nb_tensor *const *node,
     return true;
 }
 
-static bool make_devices(void *ctx, const nb_graph *g, nb_tensor *const *node,
-                         const nb_layouts *lay)
+/* What is made, and lines that are its results instead of those of the graph;
+ * NULL: none. */
+typedef struct order {
+    nb_spmd *s;
+    int ny;
+    int *line;
+} order;
+
+static bool make_devices(nb_spmd *s, const nb_graph *g, nb_tensor *const *node,
+                         const nb_layouts *lay, bool inside)
 {
-    nb_spmd *s = ctx;
     size_t n = (size_t)lay->mesh->ndevices;
     s->mesh = lay->mesh;
     s->family = nb_alloc_zero(n * sizeof *s->family);
@@ -131,13 +139,27 @@ static bool make_devices(void *ctx, const nb_graph *g, nb_tensor *const *node,
     if (!s->number || !s->family || !s->family_of || !s->result ||
         !capture(s, g))
         return false;
-    describe(s, g, node, lay);
+    describe(s, g, node, lay, inside);
     for (int p = 0; p < s->mesh->ndevices; p++) {
         s->family_of[p] = -1;
         if (nb_device_is_here(s->mesh, p) && !add_device(s, g, node, lay, p))
             return false;
     }
     return true;
+}
+
+static bool make(void *ctx, const nb_graph *g, nb_tensor *const *node,
+                 const nb_layouts *lay)
+{
+    const order *o = ctx;
+    nb_graph with = *g; /* looked at, no more */
+    if (o->line) {
+        with.ny = o->ny;
+        with.result = o->line;
+    }
+    o->s->nx = g->nx;
+    o->s->ny = with.ny;
+    return make_devices(o->s, &with, node, lay, o->line);
 }
 
 static bool lay_out(const nb_graph *g, bool whole, nb_tensor **node,
@@ -166,20 +188,26 @@ bool nb_spmd_layouts(const nb_graph *g, bool whole, nb_layouts_use *use,
     return ok;
 }
 
+static nb_spmd *spmd_new(const nb_graph *g, bool whole, order o)
+{
+    o.s = nb_alloc_zero(sizeof *o.s);
+    if (!o.s) return NULL;
+    pthread_mutex_init(&o.s->lock, NULL);
+    if (nb_spmd_layouts(g, whole, make, &o)) return o.s;
+    nb_spmd_drop(o.s);
+    return NULL;
+}
+
 nb_spmd *nb_spmd_new(nb_graph *g, bool whole)
 {
-    nb_spmd *s = nb_alloc_zero(sizeof *s);
-    bool ok = s;
-    if (s) {
-        pthread_mutex_init(&s->lock, NULL);
-        s->nx = g->nx;
-        s->ny = g->ny;
-        ok = nb_spmd_layouts(g, whole, make_devices, s);
-    }
+    nb_spmd *s = spmd_new(g, whole, (order){0});
     nb_graph_free(g);
-    if (ok) return s;
-    nb_spmd_drop(s);
-    return NULL;
+    return s;
+}
+
+nb_spmd *nb_spmd_inside(const nb_graph *g, bool whole, int n, int *line)
+{
+    return spmd_new(g, whole, (order){.ny = n, .line = line});
 }
 
 static bool compile(nb_spmd *s)

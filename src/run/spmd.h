@@ -22,6 +22,9 @@ bool nb_spmd_layouts(const nb_graph *g, bool whole, nb_layouts_use *use,
 
 /* Takes the graph, some of whose inputs or lines lie on a mesh. */
 nb_spmd *nb_spmd_new(nb_graph *g, bool whole);
+/* The same program with other lines as its results, laid out as they are in
+ * it. */
+nb_spmd *nb_spmd_inside(const nb_graph *g, bool whole, int n, int *line);
 void nb_spmd_drop(nb_spmd *s);
 
 /* Inputs are realised, results realised and lent.  It is compiled when it is
