@@ -333,8 +333,8 @@ static void notices(nb_graph *g, nb_tensor *const *node, nb_layouts *l, int i)
         d.give = spec + was->nin;
         broken[i].spoil(&d);
         l->decision[k] = &d;
-        FAILS(broken[i].says, nb_layouts_verify(g, node, l), NB_ERUNTIME,
-              broken[i].says);
+        FAILS("a table that is wrong", nb_layouts_verify(g, node, l),
+              NB_ERUNTIME, broken[i].says);
         l->decision[k] = was;
     }
 }
