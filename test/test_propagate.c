@@ -71,6 +71,21 @@ FN(two_sums, nb_exp(nb_add(nb_matmul(x[0], x[1]), x[2])))
 FN(used_twice, nb_mul(nb_exp(nb_neg(x[0])),
                       nb_exp(nb_mul(x[0], nb_scalar_float(2, NB_F32)))))
 
+FN(whole_on_the_way, nb_sin(put(put(x[0], "[., .]"), "[tp, .]")))
+FN(whole_for_a_part, nb_add(put(x[0], "[., .]"), x[1]))
+FN(whole_for_some, nb_add(nb_mul(put(x[0], "[., .]"), x[1]), x[0]))
+
+/* Its sine is a result, and whole. */
+static nb_status whole_for_another(void *ctx, int nx, nb_tensor *const *x,
+                                   int *ny, nb_tensor **y)
+{
+    (void)ctx, (void)nx;
+    y[0] = nb_mul(put(x[0], "[., .]"), x[1]);
+    y[1] = nb_sin(x[0]);
+    *ny = 2;
+    return NB_OK;
+}
+
 static const worked cases[] = {
     {"columns that are asked for are computed as columns",
      TP4,
@@ -160,6 +175,38 @@ static const worked cases[] = {
      "[., .]P{tp}",
      1536,
      1536},
+    {"a sum that is asked for whole and then in parts is taken in parts",
+     TP4,
+     whole_on_the_way,
+     {X("[., .]P{tp}", 8, 8)},
+     "sin",
+     "[tp, .]",
+     192,
+     384},
+    {"also if who uses it needs a part",
+     TP4,
+     whole_for_a_part,
+     {X("[., .]P{tp}", 8, 8), X("[tp, .]", 8, 8)},
+     "add",
+     "[tp, .]",
+     192,
+     384},
+    {"also if others need a part of it",
+     TP4,
+     whole_for_some,
+     {X("[., .]P{tp}", 8, 8), X("[tp, .]", 8, 8)},
+     "add",
+     "[tp, .]",
+     192,
+     576},
+    {"but not if somebody else has it whole",
+     TP4,
+     whole_for_another,
+     {X("[., .]P{tp}", 8, 8), X("[tp, .]", 8, 8)},
+     "mul",
+     "[tp, .]",
+     384,
+     384},
     {"what must not be split is not",
      TP4,
      barred,
@@ -260,8 +307,8 @@ static int64_t moved(const nb_mesh *m)
 
 static void works(const worked *c)
 {
-    nb_tensor *x[3], *plain[3], *y[1], *whole[1];
-    int n = 0, ny = 1, np = 1;
+    nb_tensor *x[3], *plain[3], *y[2], *whole[2];
+    int n = 0, ny = 2, np = 2;
     mesh = nb_mesh_parse(c->mesh);
     for (; n < 3 && c->x[n].layout; n++) {
         plain[n] = ramp(&c->x[n]);

@@ -250,7 +250,7 @@ bool nb_layouts_solve(const nb_graph *g, nb_tensor *const *node,
         restore(&a);
         a.mesh = to->mesh;
         ok = (!is_one_mesh(&a) || solve(&a, given, to)) &&
-             nb_layouts_verify(g, node, to);
+             nb_layouts_pass(g, node, to) && nb_layouts_verify(g, node, to);
         if (!ok) nb_layouts_free(to);
     }
     close(&a);

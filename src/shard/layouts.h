@@ -32,6 +32,9 @@ bool nb_layouts_solve(const nb_graph *g, nb_tensor *const *node,
 bool nb_layouts_verify(const nb_graph *g, nb_tensor *const *node,
                        const nb_layouts *l);
 
+/* A reshard whose uses all need one other layout has that one. */
+bool nb_layouts_pass(const nb_graph *g, nb_tensor *const *node, nb_layouts *l);
+
 /* What a device receives in a run, at most: bytes of all plans, and how many
  * steps they have that communicate. */
 typedef struct nb_traffic {
