@@ -47,7 +47,7 @@ FN(sorted, nb_sort(x[0], 1, false, true))
 FN(running, nb_cumsum(x[0], 1, false, false))
 FN(greatest, nb_argmax(x[0], 1, false))
 FN(joined, nb_concatenate(2, x, 0))
-FN(rolled, nb_slice_tensor(x[0], (int64_t[]){1, 0}, (int64_t[]){4, 8}))
+FN(rolled, nb_slice_tensor(x[0], (int64_t[]){2, 0}, (int64_t[]){6, 8}))
 FN(asked, nb_reshard(x[0], nb_spec_parse(nb_mesh_parse(M24), "[tp, .]")))
 FN(twice, nb_add(nb_relu(x[0]), nb_exp(x[0])))
 
@@ -93,10 +93,9 @@ static void a_sum_is_pending_until_it_is_needed(void)
            r.rule);
     char *text = nb_explanation_text(e);
     expect(text && strstr(text, "24576 B  relu <- matmul"), "%s",
-           text ? text : "none");
-    expect(text && strstr(text, "total 24576 bytes in 1 collectives: 1 "
-                                "all_reduce (24576)"),
-           "%s", text);
+           text ? text : "");
+    expect(text && strstr(text, "total 24576 bytes: 1 all_reduce (24576)"),
+           "%s", text ? text : "");
     nb_text_release(text);
     nb_explanation_drop(e);
 }
@@ -160,8 +159,7 @@ static void nothing_is_said_without_a_mesh(void)
                       draw(2, (int64_t[]){4, 4}, -1, 1)};
     nb_explanation *e = explained(nb_func_new(hidden, NULL), 2, x);
     char *text = nb_explanation_text(e);
-    expect(text && !strcmp(text, "total 0 bytes in 0 collectives\n"), "%s",
-           text ? text : "none");
+    expect(text && !strcmp(text, "total 0 bytes\n"), "%s", text);
     nb_text_release(text);
     nb_explanation_drop(e);
 }
@@ -180,7 +178,7 @@ static void costs_are_predicted(void)
     expect(r.seconds > 0.99 * want && r.seconds < 1.01 * want, "%g s",
            r.seconds);
     char *text = nb_explanation_text(e);
-    expect(text && strstr(text, " s  relu"), "%s", text ? text : "none");
+    expect(text && strstr(text, " s  relu"), "%s", text ? text : "");
     nb_text_release(text);
     nb_explanation_drop(e);
 }

@@ -172,7 +172,7 @@ CompiledFunction CompilationStats
 
 {PYTREE}
 
-explain profile save load
+explain verify profile save load
 nn random linalg fft debug distributed config testing ops core transforms
 
 e inf nan newaxis pi

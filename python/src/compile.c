@@ -181,6 +181,23 @@ static PyObject *executable_cost(PyObject *o, PyObject *unused)
     return Py_BuildValue("(dii)", nb_executable_flops(e), steps, loops);
 }
 
+static PyObject *executable_explain(PyObject *o, PyObject *unused)
+{
+    (void)unused;
+    return nb_py_explanation(((executable *)o)->e);
+}
+
+/* budget(bytes): an error if collectives take more; negative: if there are
+ * any. */
+static PyObject *executable_budget(PyObject *o, PyObject *bytes)
+{
+    int64_t most = PyLong_AsLongLong(bytes);
+    if (PyErr_Occurred()) return NULL;
+    if (nb_executable_budget(((executable *)o)->e, most) != NB_OK)
+        return nb_py_raise();
+    Py_RETURN_NONE;
+}
+
 static PyObject *executable_trouble(PyObject *o, PyObject *unused)
 {
     (void)unused;
@@ -198,6 +215,8 @@ static PyMethodDef executable_methods[] = {
     {"text", executable_text, METH_O, NULL},
     {"memory", executable_memory, METH_NOARGS, NULL},
     {"cost", executable_cost, METH_NOARGS, NULL},
+    {"explain", executable_explain, METH_NOARGS, NULL},
+    {"budget", executable_budget, METH_O, NULL},
     {"trouble", executable_trouble, METH_NOARGS, NULL},
     {"fixed", executable_fixed, METH_NOARGS, NULL},
     {0}};

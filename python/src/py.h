@@ -125,6 +125,10 @@ int nb_py_compile_add(PyObject *module);
 int nb_py_custom_add(PyObject *module);      /* custom.c */
 int nb_py_debug_add(PyObject *module);       /* debug.c */
 int nb_py_rule_add(PyObject *module);        /* rule.c */
+
+/* explain.c: what an executable communicates: its table, and a list of rows. */
+PyObject *nb_py_explanation(const nb_executable *e);
+int nb_py_explain_add(PyObject *module);
 int nb_py_distributed_add(PyObject *module); /* distributed.c */
 
 /* shard.c: specs.  From takes a ShardingSpec, whose rank must be `rank`, if that

@@ -245,11 +245,11 @@ int64_t nb_explanation_total(const nb_explanation *e, const char *kind,
     return bytes;
 }
 
+/* total 12288 bytes: 1 all_gather (6144), 2 all_reduce (6144) */
 static void write_totals(nb_text *t, const nb_explanation *e)
 {
-    int n;
-    int64_t total = nb_explanation_total(e, NULL, &n);
-    nb_text_add(t, "total %lld bytes in %d collectives", (long long)total, n);
+    nb_text_add(t, "total %lld bytes",
+                (long long)nb_explanation_total(e, NULL, NULL));
     for (int k = 0, said = 0; k <= NB_HOP_EXCHANGE; k++) {
         int calls;
         const char *kind = nb_hop_name((nb_hop_kind)k);

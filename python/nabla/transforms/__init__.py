@@ -19,6 +19,7 @@ from .compile import (
     compile,
     explain,
     jit,
+    verify,
 )
 from .grad import backward, grad, hvp, value_and_grad
 from .jacfwd import jacfwd
@@ -61,6 +62,7 @@ __all__ = [
     "trace",
     "utils",
     "value_and_grad",
+    "verify",
     "vjp",
     "vmap",
     "while_loop",

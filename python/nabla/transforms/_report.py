@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 
 @dataclass(frozen=True)
 class CompilationStats:
@@ -59,22 +55,78 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Collective:
+    """One thing that devices say to each other, and why.
+
+    bytes        that a device receives, at most, each of `times` times
+    seconds      by the mesh's costs; a byte is one unless they were set
+    op, source   who wants the value, and where that was called
+    of           who made it; before and after are its types and layouts
+    move         collectives of one number take one value to where it is wanted,
+                 which `bound` and `cheaper` are about
+    bound        no way of doing that can do with fewer bytes
+    cheaper      bytes if one thing were otherwise, which `alternative` says;
+                 None: none is known
+    reading      of a result that is left pending: when it is used or read
+    """
+
+    kind: str
+    axes: tuple[str, ...]
+    bytes: int
+    times: int
+    seconds: float
+    op: str
+    source: str
+    reason: str
+    of: str
+    before: str
+    after: str
+    move: int
+    bound: int
+    cheaper: int | None
+    alternative: str
+    reading: bool
+
+    def __post_init__(self) -> None:
+        axes: object = self.axes
+        if isinstance(axes, str):
+            object.__setattr__(self, "axes", tuple(axes.split(",")))
+        if self.cheaper == -1:
+            object.__setattr__(self, "cheaper", None)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Values that were compared, and the greatest difference among them,
+    relative to the greatest element."""
+
+    compared: int
+    error: float
+
+
+@dataclass(frozen=True)
 class Explanation:
     """How a program runs; prints as a table."""
 
     kernels: list[str]
     peak_bytes: int
-    collectives: list[Any] = field(default_factory=list)
+    collectives: list[Collective] = field(default_factory=list)
     total_bytes: int = 0
+    table: str = field(default="", repr=False)
     retraces: list[str] = field(default_factory=list)
     uncompiled: str = ""
     fixed: str = ""
+
+    def rows(self) -> list[str]:
+        """The collectives as lines of text."""
+        return self.table.splitlines() if self.collectives else []
 
     def __str__(self) -> str:
         rows = [
             f"kernels      {len(self.kernels)}",
             *(f"  {line}" for line in self.kernels),
             f"collectives  {len(self.collectives)}, {self.total_bytes} bytes",
+            *(f"  {line}" for line in self.rows()),
             f"peak memory  {self.peak_bytes} bytes",
         ]
         if self.uncompiled:

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .._nabla import Executable, PyTreeDef, Tensor
-    from ._report import CompilationStats, Cost, Explanation, MemoryPlan
+    from ._report import (
+        CompilationStats,
+        Cost,
+        Explanation,
+        MemoryPlan,
+        Verification,
+    )
 
 __all__ = [
     "CompilationStats",
@@ -28,6 +34,7 @@ __all__ = [
     "compile",
     "explain",
     "jit",
+    "verify",
 ]
 
 _INPUT, _STEP, _STATIC = range(3)
@@ -45,6 +52,7 @@ class _Options:
         static_argnums: int | Sequence[int] = (),
         static_argnames: str | Sequence[str] = (),
         donate_argnums: int | Sequence[int] = (),
+        max_collective_bytes: int | None = None,
     ) -> None:
         self.fullgraph = bool(fullgraph)
         self.max_cache_size = index(max_cache_size)
@@ -65,6 +73,7 @@ class _Options:
         if self.static & self.donated:
             raise ValueError("compile: an argument is both static and donated")
         self.dynamic = _dynamic(dynamic_dims)
+        self.budget = _budget(max_collective_bytes)
 
     def _places(self, what: str, given: int | Sequence[int]) -> list[int]:
         many: Any = given if _is_many(given) else (given,)
@@ -140,6 +149,18 @@ def _dynamic(dims: Any) -> dict[int, dict[int, str]]:
             if not isinstance(axis, int) or not isinstance(name, str):
                 raise TypeError(f"{wanted}, not {dims!r}")
     return {leaf: dict(axes) for leaf, axes in dims.items()}
+
+
+def _budget(most: int | None) -> int:
+    """max_collective_bytes as the extension takes it: 0 is any number, a
+    negative one none at all."""
+    if most is None:
+        return 0
+    if index(most) < 0:
+        raise ValueError(
+            f"compile: max_collective_bytes is {most}, below zero"
+        )
+    return index(most) or -1
 
 
 def _is_state(x: object) -> bool:
@@ -462,7 +483,8 @@ def _lowered(one: _Call) -> Executable | None:
     return found
 
 
-def _load(executable: Executable) -> Executable:
+def _load(one: _Call, executable: Executable) -> Executable:
+    executable.budget(one.options.budget)
     executable.load()
     if trouble := executable.trouble():
         _warn_once(
@@ -479,7 +501,7 @@ def _load(executable: Executable) -> Executable:
 def _compiled(one: _Call) -> Executable | None:
     """The executable of a call; None, and a warning, if it cannot be."""
     found = _lowered(one)
-    return None if found is None else _load(found)
+    return None if found is None else _load(one, found)
 
 
 def _place(error: BaseException) -> str:
@@ -551,7 +573,8 @@ class Lowered:
     def compile(self) -> CompiledFunction:
         """The compiled function, which knows this signature now."""
         own = self._one.own
-        own._add(*self._one.signature(_load(self._executable)))
+        made = _load(self._one, self._executable)
+        own._add(*self._one.signature(made))
         self._one.forget()
         return own
 
@@ -566,12 +589,17 @@ def _plan(executable: Executable) -> MemoryPlan:
 
 
 def _explanation(executable: Executable, state: Any) -> Explanation:
-    from ._report import Explanation
+    from ._report import Collective, Explanation
 
     lines = executable.text("plan").splitlines()
+    table, rows = executable.explain()
+    collectives = [Collective(*row) for row in rows]
     return Explanation(
         kernels=[line for line in lines if line.startswith("step ")],
         peak_bytes=executable.memory()[0],
+        collectives=collectives,
+        total_bytes=sum(c.bytes * c.times for c in collectives),
+        table=table,
         retraces=list(state["retraces"]),
         uncompiled=executable.trouble(),
         fixed=state["fixed"],
@@ -656,6 +684,7 @@ def compile(
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
+    max_collective_bytes: int | None = None,
 ) -> Any:
     """The function as machine code, made once for every combination of types
     of its arguments.
@@ -669,6 +698,8 @@ def compile(
     dynamic_dims     {tensor leaf: {axis: name}}: one program for all sizes
                      along these; equal names are equal sizes
     donate_argnums   arguments whose memory the results may take
+    max_collective_bytes   that a device may receive from others in a run;
+                     more is an error that names the dearest collective
 
     >>> step = nb.compile(lambda w, g: w - 0.1 * g)
     >>> step(nb.constant(1.0), nb.constant(2.0))
@@ -683,6 +714,7 @@ def compile(
         "static_argnums": static_argnums,
         "static_argnames": static_argnames,
         "donate_argnums": donate_argnums,
+        "max_collective_bytes": max_collective_bytes,
     }
     if fn is None:
         return lambda f: CompiledFunction(f, **options)
@@ -693,11 +725,18 @@ jit = compile
 
 
 def explain(fn: Callable[..., Any]) -> Callable[..., Explanation]:
-    """A function that says how fn would run on its arguments, without running
-    it.
+    """A function that says how fn would run on its arguments once it is
+    compiled, without running it: its loops, its memory, and over a mesh every
+    collective, with bytes, reason, bound, and what would be cheaper.
 
     >>> len(nb.explain(lambda x: nb.exp(x) * 2)(nb.ones(4)).kernels)
     1
+    >>> mesh = nb.DeviceMesh((2, 4), ("dp", "tp"))
+    >>> x = nb.shard(nb.ones((32, 128)), mesh, nb.P("dp", "tp"))
+    >>> w = nb.shard(nb.ones((128, 256)), mesh, nb.P(None, "tp"))
+    >>> [c] = nb.explain(lambda x, w: nb.relu(x @ w))(x, w).collectives
+    >>> c.kind, c.axes, c.bytes, c.reason
+    ('all_gather', ('tp',), 6144, 'tp goes to n (6144), not to k (36864)')
     """
     own = fn if isinstance(fn, CompiledFunction) else CompiledFunction(fn)
 
@@ -706,3 +745,32 @@ def explain(fn: Callable[..., Any]) -> Callable[..., Explanation]:
         return found
 
     return explained
+
+
+def verify(
+    fn: Callable[..., Any], tolerance: float | None = None
+) -> Callable[..., Verification]:
+    """A function that runs fn on its arguments over their devices and without
+    them, op by op: RuntimeError names the first op that gives another value, by
+    more than tolerance times its greatest element.  None: by more than orders
+    of summation may make.
+
+    >>> mesh = nb.DeviceMesh((4,), ("dp",))
+    >>> x = nb.shard(nb.ones((8, 3)), mesh, nb.P("dp"))
+    >>> nb.verify(lambda x: nb.sum(x * 2))(x)
+    Verification(compared=4, error=0.0)
+    """
+    own = fn if isinstance(fn, CompiledFunction) else CompiledFunction(fn)
+    if tolerance is not None and not tolerance > 0:
+        raise ValueError(
+            f"verify: a tolerance of {tolerance} is not above zero"
+        )
+
+    def verified(*args: Any, **kwargs: Any) -> Verification:
+        from ._report import Verification
+
+        one = _Call(own, args, kwargs)
+        found = _nabla.verify(one.body, one.tensors, tolerance or 0.0)
+        return Verification(*found)
+
+    return verified
