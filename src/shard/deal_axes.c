@@ -11,17 +11,17 @@ static int gcd(int64_t a, int64_t b)
     return (int)a;
 }
 
-void nb_factors_deal(const nb_factors *f, const nb_dim *dim, const nb_cut *axes,
+void nb_factors_deal(const int64_t *size, const nb_dim *dim, const nb_cut *axes,
                      nb_cut *cand)
 {
     int i = 0;
     bool own = dim->n == 1; /* alone: any split will do */
-    int64_t rest = dim->n ? f->size[dim->factor[0]] : 1;
+    int64_t rest = dim->n ? size[dim->factor[0]] : 1;
     for (int k = 0; k < axes->n && dim->n; k++) {
         nb_axis a = axes->at[k];
         while (a.size > 1 && !own) {
             while (rest == 1 && i + 1 < dim->n)
-                rest = f->size[dim->factor[++i]];
+                rest = size[dim->factor[++i]];
             int g = gcd(rest, a.size);
             if (i + 1 == dim->n) break;
             if (g == 1) return;

@@ -34,10 +34,10 @@ void nb_factors_free(nb_factors *f);
 /* Whether tensor t has the factor. */
 bool nb_factored_has(const nb_factored *t, int factor);
 
-/* Deals the axes of one dim out to its factors, from the major one; cand is by
- * factor.  An axis that does not divide a factor with others below it cannot
- * stay, nor can those behind it. */
-void nb_factors_deal(const nb_factors *f, const nb_dim *dim, const nb_cut *axes,
+/* Deals the axes of one dim out to its factors, from the major one; size and
+ * cand are by factor.  An axis that does not divide a factor with others below
+ * it cannot stay, nor can those behind it. */
+void nb_factors_deal(const int64_t *size, const nb_dim *dim, const nb_cut *axes,
                      nb_cut *cand);
 
 /* Stored sizes of a tensor; returns how many. */

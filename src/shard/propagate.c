@@ -13,26 +13,39 @@
 
 enum { ROUNDS = 5 };
 
-/* A call and its tensors. */
+typedef struct party {
+    int line, rank;
+    int64_t *size; /* by dim */
+    nb_dim *dim;
+} party;
+
+/* A call and its tensors: factors.h, in as little room as it takes. */
 typedef struct site {
-    int n, *at; /* lines: operands, then the result */
-    nb_factors f;
+    int n, nin; /* tensors: operands, then the result */
+    party *tensor;
+    int nfactors;
+    int64_t *size; /* by factor */
+    uint8_t *kind; /* as the op does it */
+    bool *reduced;
     bool passes;  /* all of its factors are in the result and pass */
     bool single;  /* its operands have no other use */
     bool repeats; /* its result is larger than what it is made of */
     bool waiting; /* a tensor of it has changed */
-    uint8_t kind[NB_MAX_AXES];
 } site;
 
 typedef struct spreader {
     const nb_graph *g;
     nb_tensor *const *node;
     const nb_mesh *mesh;
-    nb_spec *value; /* by line */
-    site **of;      /* by line; NULL: nothing spreads through it */
-    int *uses;
+    nb_spec *value;  /* by line */
+    site **of;       /* by line; NULL: nothing spreads through it */
+    int *uses;       /* by line */
+    int *first, *by; /* lines that use line k: by[first[k + 1]] and on, to
+                      * where those of the next begin */
+    nb_cut *cand;    /* of the site at hand, by tensor and factor */
+    int room;
     int priority, round;
-    bool changed;
+    bool changed, grew;
 } spreader;
 
 /* The program as values and sites */
@@ -43,54 +56,73 @@ static bool spreads(const nb_line *l)
            !l->op->release && !l->op->effect;
 }
 
-static void site_free(site *s)
+static site *site_new(const nb_factors *f)
 {
-    if (!s) return;
-    nb_factors_free(&s->f);
-    nb_free(s->at);
-    nb_free(s);
+    int n = f->nin + f->nout, dims = 0;
+    for (int t = 0; t < n; t++)
+        dims += f->tensor[t].rank;
+    size_t tensors = (size_t)n, factors = (size_t)f->n, all = (size_t)dims;
+    site *s = nb_alloc(sizeof *s + tensors * sizeof *s->tensor +
+                       (factors + all) * sizeof *s->size +
+                       all * sizeof(nb_dim) + 2 * factors);
+    if (!s) return NULL;
+    *s = (site){.n = n, .nin = f->nin, .nfactors = f->n};
+    s->tensor = (party *)(s + 1);
+    s->size = (int64_t *)(s->tensor + n);
+    nb_dim *dim = (nb_dim *)(s->size + f->n + dims);
+    s->kind = (uint8_t *)(dim + dims);
+    s->reduced = (bool *)(s->kind + f->n);
+    memcpy(s->size, f->size, factors * sizeof *s->size);
+    memcpy(s->reduced, f->reduced, factors * sizeof *s->reduced);
+    int64_t *size = s->size + f->n;
+    for (int t = 0; t < n; t++) {
+        const nb_factored *x = &f->tensor[t];
+        s->tensor[t] = (party){.rank = x->rank, .size = size, .dim = dim};
+        memcpy(size, x->size, (size_t)x->rank * sizeof *size);
+        memcpy(dim, x->dim, (size_t)x->rank * sizeof *dim);
+        size += x->rank;
+        dim += x->rank;
+    }
+    return s;
 }
 
-static void describe(const spreader *p, site *s, const nb_call *c)
+static int64_t elements(const party *x)
 {
-    const nb_factors *f = &s->f;
+    int64_t n = 1;
+    for (int d = 0; d < x->rank; d++)
+        n *= x->size[d];
+    return n;
+}
+
+static void describe(const spreader *p, site *s, const nb_call *c,
+                     const nb_factors *f)
+{
     nb_work w = {.call = c, .mesh = p->mesh, .f = f};
-    int64_t in = 1, out = 1;
     s->passes = s->single = true;
     for (int k = 0; k < f->n; k++) {
         s->kind[k] = (uint8_t)nb_work_kind(&w, k);
         s->passes = s->passes && f->kind[k] == NB_PASS && !f->reduced[k];
     }
-    for (int t = 0; t < f->nin; t++)
-        s->single = s->single && p->uses[s->at[t]] == 1;
-    for (int d = 0; f->nin == 1 && d < f->tensor[0].rank; d++)
-        in *= f->tensor[0].size[d];
-    for (int d = 0; f->nin == 1 && d < f->tensor[1].rank; d++)
-        out *= f->tensor[1].size[d];
-    s->repeats = out > in;
+    for (int t = 0; t < s->nin; t++)
+        s->single = s->single && p->uses[s->tensor[t].line] == 1;
+    s->repeats =
+        s->nin == 1 && elements(&s->tensor[1]) > elements(&s->tensor[0]);
 }
 
 static bool add_site(spreader *p, int k)
 {
     const nb_line *l = &p->g->line[k];
     nb_tensor *y = p->node[k];
+    nb_factors f;
     if (!spreads(l)) return true;
     nb_call c = nb_call_of(y);
-    site *s = nb_alloc_zero(sizeof *s);
-    if (!s) return false;
-    s->n = l->nin + 1;
-    s->at = nb_alloc((size_t)s->n * sizeof *s->at);
-    if (!s->at || !nb_factors_of(&s->f, &c, 1, &y)) {
-        nb_free(s->at);
-        nb_free(s);
-        return false;
-    }
-    for (int i = 0; i < l->nin; i++)
-        s->at[i] = l->in[i];
-    s->at[l->nin] = k;
-    describe(p, s, &c);
-    p->of[k] = s;
-    return true;
+    if (!nb_factors_of(&f, &c, 1, &y)) return false;
+    site *s = p->of[k] = site_new(&f);
+    for (int i = 0; s && i < s->n; i++)
+        s->tensor[i].line = i < l->nin ? l->in[i] : k;
+    if (s) describe(p, s, &c, &f);
+    nb_factors_free(&f);
+    return s;
 }
 
 /* What is fixed is closed; the rest is open and empty. */
@@ -120,6 +152,26 @@ static void add_value(spreader *p, int k, const nb_spec *given, bool result)
     }
 }
 
+static bool list_uses(spreader *p)
+{
+    const nb_graph *g = p->g;
+    int total = 0;
+    for (int k = 0; k < g->n; k++)
+        for (int i = 0; i < g->line[k].nin; i++)
+            p->first[g->line[k].in[i] + 1]++;
+    for (int k = 0; k < g->n; k++) {
+        p->uses[k] += p->first[k + 1];
+        total = p->first[k + 1] += p->first[k];
+    }
+    p->first[g->n + 1] = total;
+    p->by = nb_alloc((size_t)(total + 1) * sizeof *p->by);
+    /* Filled from the back, `first` moves to where they begin. */
+    for (int k = g->n - 1; p->by && k >= 0; k--)
+        for (int i = 0; i < g->line[k].nin; i++)
+            p->by[--p->first[g->line[k].in[i] + 1]] = k;
+    return p->by;
+}
+
 static bool read_program(spreader *p, const nb_spec *const *given)
 {
     const nb_graph *g = p->g;
@@ -129,9 +181,7 @@ static bool read_program(spreader *p, const nb_spec *const *given)
         result[g->result[i]] = true;
         p->uses[g->result[i]]++;
     }
-    for (int k = 0; ok && k < g->n; k++)
-        for (int i = 0; i < g->line[k].nin; i++)
-            p->uses[g->line[k].in[i]]++;
+    ok = ok && list_uses(p);
     for (int k = 0; ok && k < g->n; k++) {
         bool called = result[k] && g->line[k].kind == NB_LINE_CALL;
         add_value(p, k, given ? given[k] : NULL, called);
@@ -149,26 +199,31 @@ static bool heard(const spreader *p, const nb_dim_spec *d)
 }
 
 /* The lists that the tensors of a site have for its factors, as far as they
- * are heard yet. */
-static void collect(const spreader *p, const site *s, nb_cut *cand)
+ * are heard yet; false: none. */
+static bool collect(const spreader *p, const site *s, nb_cut *cand)
 {
-    const nb_factors *f = &s->f;
-    memset(cand, 0, (size_t)(s->n * f->n) * sizeof *cand);
+    bool any = false;
+    for (int i = 0; i < s->n * s->nfactors; i++)
+        cand[i].n = 0;
     for (int t = 0; t < s->n; t++) {
-        const nb_spec *v = &p->value[s->at[t]];
-        for (int d = 0; d < f->tensor[t].rank; d++)
-            if (heard(p, &v->dim[d]))
-                nb_factors_deal(f, &f->tensor[t].dim[d], &v->dim[d].axes,
-                                cand + t * f->n);
+        const nb_spec *v = &p->value[s->tensor[t].line];
+        for (int d = 0; d < s->tensor[t].rank; d++) {
+            if (!v->dim[d].axes.n || !heard(p, &v->dim[d])) continue;
+            nb_factors_deal(s->size, &s->tensor[t].dim[d], &v->dim[d].axes,
+                            cand + t * s->nfactors);
+            any = true;
+        }
     }
+    return any;
 }
 
 static bool is_open(const spreader *p, const site *s, int t, int k)
 {
-    const nb_factored *x = &s->f.tensor[t];
+    const party *x = &s->tensor[t];
     for (int d = 0; d < x->rank; d++)
         for (int i = 0; i < x->dim[d].n; i++)
-            if (x->dim[d].factor[i] == k) return p->value[s->at[t]].dim[d].open;
+            if (x->dim[d].factor[i] == k)
+                return p->value[s->tensor[t].line].dim[d].open;
     return false;
 }
 
@@ -178,7 +233,7 @@ static bool is_open(const spreader *p, const site *s, int t, int k)
 static nb_cut longest(const spreader *p, const site *s, int k,
                       const nb_cut *cand)
 {
-    int n = s->f.n;
+    int n = s->nfactors;
     nb_cut best = {0};
     bool tie = false;
     for (int t = 0; t < s->n; t++) {
@@ -207,8 +262,8 @@ static void stop_at(nb_cut *l, const nb_cut *used)
 static void stop_at_others(const site *s, int k, const nb_cut *cand, nb_cut *l)
 {
     for (int t = 0; t < s->n; t++)
-        for (int j = 0; j < s->f.n; j++)
-            if (j != k) stop_at(l, &cand[t * s->f.n + j]);
+        for (int j = 0; j < s->nfactors; j++)
+            if (j != k) stop_at(l, &cand[t * s->nfactors + j]);
 }
 
 /* A dim with factor k split by l, the others as they are: the minor ones of a
@@ -216,36 +271,33 @@ static void stop_at_others(const site *s, int k, const nb_cut *cand, nb_cut *l)
 static nb_cut dim_with(const site *s, int t, int d, int k, const nb_cut *l,
                        const nb_cut *cand)
 {
-    const nb_factors *f = &s->f;
-    const nb_dim *dim = &f->tensor[t].dim[d];
+    const nb_dim *dim = &s->tensor[t].dim[d];
     nb_cut all = {0};
     for (int i = 0; i < dim->n; i++) {
         int j = dim->factor[i];
-        const nb_cut *of = j == k ? l : &cand[t * f->n + j];
+        const nb_cut *of = j == k ? l : &cand[t * s->nfactors + j];
         int64_t n = nb_cut_count(of);
-        if (i + 1 < dim->n && (!f->size[j] || f->size[j] % n)) break;
+        if (i + 1 < dim->n && (!s->size[j] || s->size[j] % n)) break;
         for (int a = 0; a < of->n; a++)
             if (!nb_cut_add(&all, of->at[a])) return all;
-        if (n != f->size[j]) break;
+        if (n != s->size[j]) break;
     }
-    while (all.n && nb_cut_count(&all) > f->tensor[t].size[d])
+    while (all.n && nb_cut_count(&all) > s->tensor[t].size[d])
         all.n--;
     return all;
 }
 
 static void wake(spreader *p, int line)
 {
-    const nb_graph *g = p->g;
     if (p->of[line]) p->of[line]->waiting = true;
-    for (int k = line + 1; k < g->n; k++)
-        for (int i = 0; p->of[k] && i < g->line[k].nin; i++)
-            if (g->line[k].in[i] == line) p->of[k]->waiting = true;
+    for (int i = p->first[line + 1]; i < p->first[line + 2]; i++)
+        if (p->of[p->by[i]]) p->of[p->by[i]]->waiting = true;
 }
 
 static void grow(spreader *p, const site *s, int t, int d, int k, nb_cut l,
                  const nb_cut *cand)
 {
-    nb_spec *v = &p->value[s->at[t]];
+    nb_spec *v = &p->value[s->tensor[t].line];
     nb_dim_spec *dim = &v->dim[d];
     stop_at(&l, &v->replicated);
     stop_at(&l, &v->partial);
@@ -257,30 +309,29 @@ static void grow(spreader *p, const site *s, int t, int d, int k, nb_cut l,
         return;
     dim->axes = all;
     dim->priority = (uint8_t)p->priority;
-    p->changed = true;
-    wake(p, s->at[t]);
+    p->changed = p->grew = true;
+    wake(p, s->tensor[t].line);
 }
 
 static bool may_spread(const spreader *p, const site *s, int k)
 {
     if (s->kind[k] == NB_REPLICATE || s->kind[k] == NB_BLOCKED) return false;
-    if (p->round < 3) return s->kind[k] == NB_PASS && !s->f.reduced[k];
+    if (p->round < 3) return s->kind[k] == NB_PASS && !s->reduced[k];
     return true;
 }
 
 static void spread_factor(spreader *p, const site *s, int k, nb_cut *cand)
 {
-    const nb_factors *f = &s->f;
     nb_cut l = longest(p, s, k, cand);
-    int last = s->repeats && p->round < 4 ? f->nin : s->n;
+    int last = s->repeats && p->round < 4 ? s->nin : s->n;
     stop_at_others(s, k, cand, &l);
     for (int t = 0; l.n && t < last; t++)
-        for (int d = 0; d < f->tensor[t].rank; d++) {
-            const nb_dim *dim = &f->tensor[t].dim[d];
+        for (int d = 0; d < s->tensor[t].rank; d++) {
+            const nb_dim *dim = &s->tensor[t].dim[d];
             bool has = false;
             for (int i = 0; i < dim->n; i++)
                 has = has || dim->factor[i] == k;
-            const nb_dim_spec *is = &p->value[s->at[t]].dim[d];
+            const nb_dim_spec *is = &p->value[s->tensor[t].line].dim[d];
             if (has && is->open && heard(p, is)) grow(p, s, t, d, k, l, cand);
         }
 }
@@ -290,15 +341,16 @@ static bool spread_site(spreader *p, site *s)
     bool early = p->round == 0   ? s->passes && s->single && !s->repeats
                  : p->round == 1 ? s->passes && !s->repeats
                                  : true;
-    if (!early || !s->f.n) return true;
-    nb_cut *cand = nb_alloc((size_t)(s->n * s->f.n) * sizeof *cand);
-    if (!cand) return false;
-    for (int k = 0; k < s->f.n; k++)
-        if (may_spread(p, s, k)) {
-            collect(p, s, cand);
-            spread_factor(p, s, k, cand);
-        }
-    nb_free(cand);
+    if (!early || !s->nfactors) return true;
+    if (!nb_grow(&p->cand, &p->room, s->n * s->nfactors, sizeof *p->cand))
+        return false;
+    bool any = collect(p, s, p->cand);
+    for (int k = 0; any && k < s->nfactors; k++) {
+        if (!may_spread(p, s, k)) continue;
+        p->grew = false;
+        spread_factor(p, s, k, p->cand);
+        if (p->grew) collect(p, s, p->cand);
+    }
     return true;
 }
 
@@ -353,12 +405,16 @@ bool nb_propagate(const nb_graph *g, nb_tensor *const *node,
     p.value = nb_alloc_zero(n * sizeof *p.value);
     p.of = nb_alloc_zero(n * sizeof *p.of);
     p.uses = nb_alloc_zero(n * sizeof *p.uses);
-    bool ok =
-        p.value && p.of && p.uses && read_program(&p, given) && spread_all(&p);
+    p.first = nb_alloc_zero((n + 1) * sizeof *p.first);
+    bool ok = p.value && p.of && p.uses && p.first && read_program(&p, given) &&
+              spread_all(&p);
     for (int k = 0; p.of && k < g->n; k++)
-        site_free(p.of[k]);
+        nb_free(p.of[k]);
     nb_free(p.of);
     nb_free(p.uses);
+    nb_free(p.first);
+    nb_free(p.by);
+    nb_free(p.cand);
     if (!ok) nb_free(p.value);
     *wish = ok ? p.value : NULL;
     return ok;

@@ -18,8 +18,8 @@ static bool collect(nb_work *w)
     w->cand = nb_alloc_zero((size_t)(n * f->n + 1) * sizeof *w->cand);
     for (int t = 0; w->cand && t < n; t++)
         for (int d = 0; w->spec[t] && d < f->tensor[t].rank; d++)
-            nb_factors_deal(f, &f->tensor[t].dim[d], &w->spec[t]->dim[d].axes,
-                            w->cand + t * f->n);
+            nb_factors_deal(f->size, &f->tensor[t].dim[d],
+                            &w->spec[t]->dim[d].axes, w->cand + t * f->n);
     return w->cand;
 }
 

@@ -53,7 +53,7 @@ static bool check_dims(const checker *c, int t)
     if (s->rank != x->rank) return wrong(c, "a layout has another rank");
     for (int d = 0; d < x->rank; d++) {
         int64_t n = 1;
-        nb_factors_deal(c->f, &x->dim[d], &s->dim[d].axes, cand);
+        nb_factors_deal(c->f->size, &x->dim[d], &s->dim[d].axes, cand);
         for (int i = 0; i < x->dim[d].n; i++)
             n *= nb_cut_count(&cand[x->dim[d].factor[i]]);
         if (n != nb_cut_count(&s->dim[d].axes))
