@@ -566,6 +566,42 @@ static const char *runs_alike(random_program *p, nb_tensor *const *x,
     return bad;
 }
 
+static nb_status total(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                       nb_tensor **y)
+{
+    nb_tensor *both[2];
+    int n = 2;
+    nb_status s = drawn(ctx, nx, x, &n, both);
+    if (s != NB_OK) return s;
+    y[0] = nb_reduce_sum(nb_sin(both[0]), -1, NULL, false);
+    *ny = 1;
+    return y[0] ? NB_OK : nb_error_code();
+}
+
+/* The same of derivatives, which lie as what they are of. */
+static const char *slopes_alike(random_program *p, nb_tensor *const *x,
+                                nb_tensor *const *plain)
+{
+    static const int all[] = {0, 1, 2};
+    random_program none = {.seed = p->seed};
+    nb_tensor *y[GIVEN], *whole[GIVEN];
+    int ny = GIVEN, np = GIVEN;
+    nb_executable *e = NULL;
+    const char *bad = NULL;
+    nb_func *f = nb_grad(nb_func_new(total, p), GIVEN, all);
+    nb_func *g = nb_grad(nb_func_new(total, &none), GIVEN, all);
+    if (nb_executable_new(f, GIVEN, x, &e) != NB_OK)
+        bad = "its gradient is not made";
+    else if (nb_executable_run(e, GIVEN, x, &ny, y) != NB_OK)
+        bad = "its gradient does not run";
+    else if (nb_func_call(g, GIVEN, plain, &np, whole) != NB_OK)
+        bad = "the plain gradient fails";
+    for (int k = 0; !bad && k < GIVEN; k++)
+        bad = blocks_check(y[k], whole[k], 1e-6);
+    nb_executable_drop(e);
+    return bad;
+}
+
 static void try_program(unsigned seed)
 {
     static const char *const meshes[] = {"2", "4", "2x2", "3x2"};
@@ -587,6 +623,8 @@ static void try_program(unsigned seed)
     if (planned == -2) return;
     const char *bad = runs_alike(&p, x, plain, planned);
     expect(!bad, "program %u: %s (%s)", seed, bad, nb_error_message());
+    bad = seed % 3 ? NULL : slopes_alike(&p, x, plain);
+    expect(!bad, "gradient %u: %s (%s)", seed, bad, nb_error_message());
 }
 
 static void random_programs(int argc, char **argv)
