@@ -34,7 +34,7 @@ asan: setup ## the tests under the address, undefined and leak sanitizers
 fuzz: build ## random programs against JAX: make fuzz N=5000
 	@tools/fuzz $(N)
 
-bench-engine bench-transforms bench-cpu: build ## the figures: ONLY=softmax
+bench-engine bench-transforms bench-cpu bench-shard: build ## the figures: ONLY=softmax
 	@tools/bench $(@:bench-%=%) $(if $(ONLY),"$(ONLY)")
 
 docs: build ## the reference manual, into build/docs
@@ -50,4 +50,4 @@ clean: ## forgets all builds, keeps .venv
 	rm -rf build build-*
 
 .PHONY: run build test test-passes check asan fuzz bench-engine
-.PHONY: bench-transforms bench-cpu docs fmt setup clean
+.PHONY: bench-transforms bench-cpu bench-shard docs fmt setup clean
