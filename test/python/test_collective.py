@@ -868,6 +868,87 @@ def test_a_matmul_by_rows_and_other_axes():
     same(nested(x), -(rest[:2] + rest[2:]))
 
 
+def talk(x):
+    return nb.sin(x) * nb.all_reduce(x, reduce_axes="i")
+
+
+def with_a_rule():
+    own = nb.custom_vjp(talk)
+
+    def pull(x, ct):
+        here = ct * nb.cos(x) * nb.all_reduce(x, reduce_axes="i")
+        return (here + nb.all_reduce(ct * nb.sin(x), reduce_axes="i"),)
+
+    own.defvjp(lambda x: (talk(x), x), pull)
+    return own
+
+
+def looped(x):
+    def step(c, a):
+        return c + nb.all_reduce(a, reduce_axes="i"), c * a
+
+    return nb.scan(step, nb.zeros(4, dtype=nb.float64), x)[1]
+
+
+def loop_by_hand(x):
+    first = x[0] + x[2]
+    return nb.stack([0 * x[0], first * x[1], 0 * x[2], first * x[3]])
+
+
+def halves_talk(x):
+    both = x[:2] + x[2:]
+    return nb.sin(x) * nb.concatenate([both, both], 0)
+
+
+@pytest.mark.parametrize(
+    "inside, plain",
+    [
+        (talk, halves_talk),
+        (nb.checkpoint(talk), halves_talk),
+        (nb.compile(talk), halves_talk),
+        (with_a_rule(), halves_talk),
+        (looped, loop_by_hand),
+        (
+            lambda x: nb.cond(nb.sum(x) > 0, lambda x: 2 * x, lambda x: x, x),
+            lambda x: nb.concatenate([2 * x[:2], x[2:]], 0),
+        ),
+        (
+            lambda x: nb.while_loop(
+                lambda s: nb.sum(abs(s)) < 50, lambda s: 2 * s, x
+            ),
+            None,
+        ),
+    ],
+)
+def test_programs_inside_the_manual_view(inside, plain):
+    mesh = line("i", 2)
+    a = np.concatenate([abs(values(2, 4)), -abs(values(2, 4, seed=1))])
+    x = nb.constant(a)
+    f = nb.shard_map(inside, mesh, P("i"), P("i"), axis_names="i")
+    if plain is None:
+        halves = [a[:2], a[2:]]
+        for k in (0, 1):
+            while abs(halves[k]).sum() < 50:
+                halves[k] = 2 * halves[k]
+        same(f(x), np.concatenate(halves))
+        return
+    same(f(x), plain(x).numpy())
+    got, want = (
+        nb.grad(lambda x, g=g: nb.sum(g(x) ** 2))(x) for g in (f, plain)
+    )
+    same(got, want.numpy())
+
+
+def test_second_derivatives_in_the_manual_view():
+    mesh, x = line("i", 2), nb.constant(values(16))
+    f = nb.shard_map(talk, mesh, P("i"), P("i"), axis_names="i")
+    got, want = (
+        nb.hessian(lambda v, g=g: nb.sum(g(v.reshape(4, 4)) ** 2))(x)
+        for g in (f, halves_talk)
+    )
+    same(got, want.numpy())
+
+
 # Misuse: errors at the call, and nothing stays open.
 
 
