@@ -12,6 +12,7 @@
 #include "nabla/compile.h"
 #include "nabla/nabla.h"
 #include "shard/layouts.h"
+#include "shard/propagate.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -67,6 +68,17 @@ FN(barred, nb_add(nb_sin(x[0]), put(nb_cos(x[0]), "[., .]R{tp}")))
 FN(cut_after_adding,
    nb_exp(nb_slice_tensor(nb_add(nb_matmul(x[0], x[1]), x[2]),
                           (int64_t[]){0, 0}, (int64_t[]){8, 8})))
+/* By rows and, more so, by columns. */
+static nb_tensor *put_both(nb_tensor *x)
+{
+    return nb_add(put(x, "[tp p1, .]"), put(x, "[., tp]"));
+}
+
+FN(two_priorities, put_both(nb_sin(x[0])))
+FN(asked_twice, nb_exp(put(nb_neg(put(nb_sin(x[0]), "[tp, .]")), "[., tp]")))
+FN(in_two_ways,
+   put(nb_matmul(put(nb_sin(x[0]), "[dp, .]"), put(nb_sin(x[1]), "[., tp]")),
+       "[dp, tp]"))
 FN(two_sums, nb_exp(nb_add(nb_matmul(x[0], x[1]), x[2])))
 FN(used_twice, nb_mul(nb_exp(nb_neg(x[0])),
                       nb_exp(nb_mul(x[0], nb_scalar_float(2, NB_F32)))))
@@ -207,6 +219,22 @@ static const worked cases[] = {
      "[tp, .]",
      384,
      384},
+    {"what is said holds until something else is",
+     TP4,
+     asked_twice,
+     {X("[., .]", 8, 8)},
+     "neg",
+     "[tp, .]",
+     48,
+     48},
+    {"what is asked in two ways is left to the call",
+     M24,
+     in_two_ways,
+     {X("[., .]", 8, 16), X("[., .]", 16, 8)},
+     "matmul",
+     "[dp, tp]",
+     0,
+     0},
     {"what must not be split is not",
      TP4,
      barred,
@@ -280,8 +308,7 @@ static void table(const worked *c, int n, nb_tensor *const *x)
     nb_graph *g = recorded(c->of, n, x);
     nb_tensor **node = g ? malloc((size_t)g->n * sizeof *node) : NULL;
     nb_layouts whole, forward;
-    bool ok =
-        g && nb_graph_nodes(g, node) && nb_layouts_solve(g, node, NULL, &whole);
+    bool ok = g && nb_graph_nodes(g, node) && nb_layouts_solve(g, node, &whole);
     if (expect(ok, "%s: the layouts", c->name)) {
         expect(lies(made_as(g, &whole, c->op), mesh, c->lies), "%s: %s",
                c->name, c->op);
@@ -330,6 +357,60 @@ static void works(const worked *c)
         const char *bad = blocks_check(y[0], whole[0], 2e-5);
         expect(ok && !bad, "%s: the value: %s", c->name, bad ? bad : "");
     }
+    nb_executable_drop(e);
+}
+
+/* What spreads, whether or not it is then found to be worth it. */
+static void priorities(void)
+{
+    static const operand of = X("[., .]", 8, 8);
+    mesh = nb_mesh_parse(TP4);
+    nb_tensor *x = lay(ramp(&of), mesh, of.layout);
+    nb_graph *g = recorded(two_priorities, 1, &x);
+    nb_tensor **node = malloc((size_t)g->n * sizeof *node);
+    nb_spec *wish = NULL;
+    bool ok = nb_graph_nodes(g, node) && nb_propagate(g, node, mesh, &wish);
+    expect(ok, "what spreads of two priorities");
+    for (int k = 0; ok && k < g->n; k++)
+        if (g->line[k].op && !strcmp(g->line[k].op->name, "sin"))
+            expect(!wish[k].dim[0].axes.n && wish[k].dim[1].axes.n == 1,
+                   "the stronger priority is heard first");
+    nb_free(wish);
+    nb_graph_free(g);
+    free(node);
+}
+
+/* T54: sum((relu(x w1) w2)^2) of w1, w2: one sum on the way there, none on the
+ * way back, though the square and its derivative both want it taken. */
+FN(two_layers,
+   nb_reduce_sum(nb_square(nb_matmul(nb_relu(nb_matmul(x[2], x[0])), x[1])), -1,
+                 NULL, false))
+
+static void a_step_of_two_layers(void)
+{
+    static const operand of[] = {X("[., tp]", 64, 256), X("[tp, .]", 256, 64),
+                                 X("[., .]", 8, 64)};
+    static const int weights[] = {0, 1};
+    nb_tensor *x[3], *plain[3], *y[2], *whole[2];
+    int ny = 2, np = 2;
+    mesh = nb_mesh_parse(TP4);
+    for (int i = 0; i < 3; i++) {
+        plain[i] = ramp(&of[i]);
+        x[i] = lay(plain[i], mesh, of[i].layout);
+    }
+    nb_func *f = nb_grad(nb_func_new(two_layers, NULL), 2, weights);
+    nb_executable *e = NULL;
+    bool ok = nb_executable_new(f, 3, x, &e) == NB_OK;
+    nb_comm_stats_reset(mesh);
+    ok = ok && nb_executable_run(e, 3, x, &ny, y) == NB_OK &&
+         nb_func_call(f, 3, plain, &np, whole) == NB_OK;
+    expect(moved(mesh) == 3072, "T54: %lld bytes move", (long long)moved(mesh));
+    for (int k = 0; ok && k < 2; k++) {
+        ok = !blocks_check(y[k], whole[k], 1e-4);
+        expect(lies(nb_sharding(y[k]), mesh, of[k].layout),
+               "T54: gradient %d lies as its weight", k);
+    }
+    expect(ok, "T54: the gradients");
     nb_executable_drop(e);
 }
 
@@ -396,7 +477,7 @@ static void broken_tables(void)
         x[i] = lay(ramp(&of[i]), mesh, of[i].layout);
     nb_graph *g = recorded(product_and_sine, 2, x);
     nb_tensor **node = malloc((size_t)g->n * sizeof *node);
-    bool ok = nb_graph_nodes(g, node) && nb_layouts_solve(g, node, NULL, &l);
+    bool ok = nb_graph_nodes(g, node) && nb_layouts_solve(g, node, &l);
     if (expect(ok && nb_layouts_verify(g, node, &l), "a table that is right")) {
         for (int i = 0; i < 3; i++)
             notices(g, node, &l, i);
@@ -530,7 +611,7 @@ static bool compare(nb_tensor *const *x, random_program *p, int64_t *planned)
     ok = ok && nb_graph_nodes(g, node);
     if (ok && !nb_sharding(y[0]) && !nb_sharding(y[1])) {
         *planned = -2; /* on no mesh */
-    } else if (ok && (ok = nb_layouts_solve(g, node, NULL, &whole))) {
+    } else if (ok && (ok = nb_layouts_solve(g, node, &whole))) {
         ok = nb_layouts_of(g, node, &forward) &&
              nb_layouts_traffic(g, node, &whole, &a) &&
              nb_layouts_traffic(g, node, &forward, &b) && a.bytes <= b.bytes;
@@ -647,6 +728,8 @@ int main(int argc, char **argv)
         nb_scope_close(0, NULL);
     }
     nb_scope_open();
+    priorities();
+    a_step_of_two_layers();
     broken_tables();
     nb_scope_close(0, NULL);
     random_programs(argc, argv);

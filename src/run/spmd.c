@@ -166,9 +166,8 @@ static bool lay_out(const nb_graph *g, bool whole, nb_tensor **node,
                     nb_layouts_use *use, void *ctx)
 {
     nb_layouts lay;
-    if (!nb_graph_nodes(g, node) ||
-        !(whole ? nb_layouts_solve(g, node, NULL, &lay)
-                : nb_layouts_of(g, node, &lay)))
+    if (!nb_graph_nodes(g, node) || !(whole ? nb_layouts_solve(g, node, &lay)
+                                            : nb_layouts_of(g, node, &lay)))
         return false;
     bool ok = use(ctx, g, node, &lay);
     nb_layouts_free(&lay);

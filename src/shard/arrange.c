@@ -202,14 +202,13 @@ static void close(arranger *a)
 }
 
 /* Keeps the lighter of two, in `to`: b if they move as much. */
-static bool keep_lighter(const arranger *a, nb_layouts *to, nb_layouts *b,
-                         bool always)
+static bool keep_lighter(const arranger *a, nb_layouts *to, nb_layouts *b)
 {
     nb_traffic s, t;
     bool ok = nb_layouts_traffic(a->g, a->node, to, &s) &&
               nb_layouts_traffic(a->g, a->node, b, &t);
-    bool better = ok && (always || (t.bytes != s.bytes ? t.bytes < s.bytes
-                                                       : t.steps <= s.steps));
+    bool better =
+        ok && (t.bytes != s.bytes ? t.bytes < s.bytes : t.steps <= s.steps);
     nb_layouts_free(better ? to : b);
     if (better) *to = *b;
     return ok;
@@ -223,33 +222,31 @@ static bool move_sums(arranger *a, nb_layouts *to)
     if (!nb_sums_place(a->g, a->node, to, &sums)) return false;
     a->sums = &sums;
     a->lay = &with;
-    bool ok = make(a) && keep_lighter(a, to, &with, false);
+    bool ok = make(a) && keep_lighter(a, to, &with);
     a->sums = NULL;
     nb_sums_free(&sums);
     return ok;
 }
 
-static bool solve(arranger *a, const nb_spec *const *given, nb_layouts *to)
+static bool solve(arranger *a, nb_layouts *to)
 {
     nb_layouts best = {0};
     a->lay = &best;
-    if (!nb_propagate(a->g, a->node, a->mesh, given, &a->wish) || !make(a))
+    if (!nb_propagate(a->g, a->node, a->mesh, &a->wish) || !make(a))
         return false;
-    if (move_sums(a, &best) && keep_lighter(a, to, &best, given != NULL))
-        return true;
+    if (move_sums(a, &best) && keep_lighter(a, to, &best)) return true;
     nb_layouts_free(&best);
     return false;
 }
 
-bool nb_layouts_solve(const nb_graph *g, nb_tensor *const *node,
-                      const nb_spec *const *given, nb_layouts *to)
+bool nb_layouts_solve(const nb_graph *g, nb_tensor *const *node, nb_layouts *to)
 {
     arranger a = {.g = g, .node = node};
     bool ok = open(&a) && nb_layouts_of(g, node, to);
     if (ok) {
         restore(&a);
         a.mesh = to->mesh;
-        ok = (!is_one_mesh(&a) || solve(&a, given, to)) &&
+        ok = (!is_one_mesh(&a) || solve(&a, to)) &&
              nb_layouts_pass(g, node, to) && nb_layouts_verify(g, node, to);
         if (!ok) nb_layouts_free(to);
     }

@@ -21,11 +21,10 @@ bool nb_layouts_on(const nb_graph *g, nb_tensor *const *node, const nb_mesh *m,
 void nb_layouts_free(nb_layouts *l);
 
 /* As is best for the program as a whole: values that are neither inputs nor
- * results nor resharded may lie in any way.  given: layouts that lines are to
- * have besides, by line, any NULL; or NULL.  Moves at most as many bytes as
- * the other. */
+ * results nor resharded may lie in any way.  Moves at most as many bytes as the
+ * other. */
 bool nb_layouts_solve(const nb_graph *g, nb_tensor *const *node,
-                      const nb_spec *const *given, nb_layouts *to);
+                      nb_layouts *to);
 
 /* Whether devices that do so compute the program: every call is looked at again,
  * by its factors.  NB_ERUNTIME with the line otherwise. */

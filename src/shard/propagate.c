@@ -126,13 +126,13 @@ static bool add_site(spreader *p, int k)
 }
 
 /* What is fixed is closed; the rest is open and empty. */
-static void add_value(spreader *p, int k, const nb_spec *given, bool result)
+static void add_value(spreader *p, int k, bool result)
 {
     const nb_line *l = &p->g->line[k];
     const nb_tensor *x = p->node[k];
-    const nb_spec *is = given ? given : x->sharding;
+    const nb_spec *is = x->sharding;
     nb_spec *v = &p->value[k];
-    bool fixed = given || result || !spreads(l) || l->op->places;
+    bool fixed = result || !spreads(l) || l->op->places;
     v->mesh = p->mesh;
     if (l->multi) return;
     v->rank = x->nlanes + x->rank;
@@ -147,7 +147,7 @@ static void add_value(spreader *p, int k, const nb_spec *given, bool result)
         if (!v->dim[d].axes.n) continue;
         v->dim[d].priority = is->dim[d].priority;
         /* What a result came to lie as is heard last. */
-        if (result && !given && !l->op->places && v->dim[d].axes.n)
+        if (result && !l->op->places && v->dim[d].axes.n)
             v->dim[d].priority = UINT8_MAX;
     }
 }
@@ -172,7 +172,7 @@ static bool list_uses(spreader *p)
     return p->by;
 }
 
-static bool read_program(spreader *p, const nb_spec *const *given)
+static bool read_program(spreader *p)
 {
     const nb_graph *g = p->g;
     bool *result = nb_alloc_zero((size_t)(g->n + 1) * sizeof *result);
@@ -184,7 +184,7 @@ static bool read_program(spreader *p, const nb_spec *const *given)
     ok = ok && list_uses(p);
     for (int k = 0; ok && k < g->n; k++) {
         bool called = result[k] && g->line[k].kind == NB_LINE_CALL;
-        add_value(p, k, given ? given[k] : NULL, called);
+        add_value(p, k, called);
         ok = add_site(p, k);
     }
     nb_free(result);
@@ -397,8 +397,7 @@ static bool spread_all(spreader *p)
 }
 
 bool nb_propagate(const nb_graph *g, nb_tensor *const *node,
-                  const nb_mesh *mesh, const nb_spec *const *given,
-                  nb_spec **wish)
+                  const nb_mesh *mesh, nb_spec **wish)
 {
     size_t n = (size_t)(g->n + 1);
     spreader p = {.g = g, .node = node, .mesh = mesh};
@@ -406,7 +405,7 @@ bool nb_propagate(const nb_graph *g, nb_tensor *const *node,
     p.of = nb_alloc_zero(n * sizeof *p.of);
     p.uses = nb_alloc_zero(n * sizeof *p.uses);
     p.first = nb_alloc_zero((n + 1) * sizeof *p.first);
-    bool ok = p.value && p.of && p.uses && p.first && read_program(&p, given) &&
+    bool ok = p.value && p.of && p.uses && p.first && read_program(&p) &&
               spread_all(&p);
     for (int k = 0; p.of && k < g->n; k++)
         nb_free(p.of[k]);

@@ -11,10 +11,8 @@
 
 /* A layout for each line, of dims alone: open where it spread.  Nodes, one for
  * each line, say how the lines were recorded, which inputs, reshards and
- * results keep.  given: layouts that lines are to have besides, by line, any
- * NULL; or NULL.  wish: yours; nb_free. */
+ * results keep.  wish: yours; nb_free. */
 bool nb_propagate(const nb_graph *g, nb_tensor *const *node,
-                  const nb_mesh *mesh, const nb_spec *const *given,
-                  nb_spec **wish);
+                  const nb_mesh *mesh, nb_spec **wish);
 
 #endif
