@@ -35,7 +35,7 @@ def train(p: Tree, x: nb.Tensor, y: nb.Tensor) -> tuple[list[float], Tree]:
 def say(text: object) -> None:
     """Once for all processes, which have all made the text."""
     if nb.distributed.rank() == 0:
-        print(text)
+        print(str(text).rstrip())
 
 
 a, b, c = nb.random.split(nb.random.key(0), 3)
@@ -52,6 +52,9 @@ x_split, y_split = (t.shard(mesh, nb.P("dp")) for t in (x, y))
 everywhere = {name: w.shard(mesh, nb.P()) for name, w in p.items()}
 say(nb.visualize_sharding(x_split))
 say(f"blocks of x: {[x_split.shard_shape(i) for i in range(4)]}")
+moves = nb.explain(step)(everywhere, x_split, y_split)
+say(moves.table)
+assert {c.kind for c in moves.collectives} == {"all_reduce"}
 
 losses, trained = train(everywhere, x_split, y_split)
 for i in range(0, STEPS, 13):

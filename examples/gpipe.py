@@ -45,15 +45,21 @@ def sequential(p: Tree, x: nb.Tensor, y: nb.Tensor) -> nb.Tensor:
     return nb.mean(nb.square(x - y))
 
 
-def train(loss_of, p: Tree, x: nb.Tensor, y: nb.Tensor) -> tuple:
+def step_of(loss_of):
+    """A step of training."""
+
     @nb.compile
-    def step(p: Tree) -> tuple[nb.Tensor, Tree]:
+    def step(p: Tree, x: nb.Tensor, y: nb.Tensor) -> tuple[nb.Tensor, Tree]:
         loss, g = nb.value_and_grad(loss_of)(p, x, y)
         return loss, nb.tree_map(lambda w, d: w - RATE * d, p, g)
 
+    return step
+
+
+def train(step, p: Tree, x: nb.Tensor, y: nb.Tensor) -> tuple:
     losses = []
     for _ in range(STEPS):
-        loss, p = step(p)
+        loss, p = step(p, x, y)
         losses.append(loss.item())
     return losses, p
 
@@ -61,7 +67,7 @@ def train(loss_of, p: Tree, x: nb.Tensor, y: nb.Tensor) -> tuple:
 def say(text: object) -> None:
     """Once for all processes, which have all made the text."""
     if nb.distributed.rank() == 0:
-        print(text)
+        print(str(text).rstrip())
 
 
 a, b = nb.random.split(nb.random.key(0))
@@ -78,12 +84,17 @@ for t in range(TICKS):
     rows = [t - i if 0 <= t - i < BATCHES else "." for i in range(STAGES)]
     say(f"tick {t:2d}  batches in stages  {'  '.join(map(str, rows))}")
 
-losses, trained = train(pipeline, split, x, y)
+step = step_of(pipeline)
+moves = nb.explain(step)(split, x, y)
+say(moves.table)
+assert not any(c.kind == "all_gather" for c in moves.collectives)
+
+losses, trained = train(step, split, x, y)
 say(f"loss {losses[0]:.4f} to {losses[-1]:.4f}")
 say(f"trained w {trained['w'].sharding}")
 
 # The same on one device.
-expected, single = train(sequential, p, x, y)
+expected, single = train(step_of(sequential), p, x, y)
 errors = [abs(trained[k] - single[k]).max().item() for k in p]
 errors += [abs(i - j) for i, j in zip(losses, expected, strict=True)]
 say(f"largest difference from one device: {max(errors):.0e}")

@@ -54,7 +54,7 @@ def train(p: Tree, x: nb.Tensor, y: nb.Tensor) -> tuple[list[float], Tree]:
 def say(text: object) -> None:
     """Once for all processes, which have all made the text."""
     if nb.distributed.rank() == 0:
-        print(text)
+        print(str(text).rstrip())
 
 
 a, b, c, d = nb.random.split(nb.random.key(0), 4)
@@ -71,6 +71,9 @@ split = {name: p[name].shard(mesh, specs[name]) for name in p}
 x_split, y_split = (t.shard(mesh, nb.P("ep")) for t in (x, y))
 for name, t in {"tokens": x_split, **split}.items():
     say(f"{name:7} {t.sharding}")
+moves = nb.explain(step)(split, x_split, y_split)
+say(moves.table)
+assert {c.kind for c in moves.collectives} == {"all_to_all", "all_reduce"}
 
 losses, trained = train(split, x_split, y_split)
 for i in range(0, STEPS, 13):

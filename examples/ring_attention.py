@@ -55,7 +55,7 @@ def ring(q: nb.Tensor, k: nb.Tensor, v: nb.Tensor) -> nb.Tensor:
 def say(text: object) -> None:
     """Once for all processes, which have all made the text."""
     if nb.distributed.rank() == 0:
-        print(text)
+        print(str(text).rstrip())
 
 
 spec = nb.P("cp")
@@ -74,6 +74,9 @@ qkv = [nb.random.normal(k, (LENGTH, HEADS, WIDTH)) for k in keys]
 split = [t.shard(mesh, spec) for t in qkv]
 say(f"q, k, v {split[0].sharding}, {split[0].local_shape} on each device")
 say(nb.visualize_sharding(split[0].reshape(LENGTH, -1)))
+moves = nb.explain(context_parallel)(*split)
+say(moves.table)
+assert len(moves.collectives) == 2 * (DEVICES - 1)  # of k and of v
 
 out = nb.compile(context_parallel)(*split)
 error = abs(out - attention(*qkv)).max().item()

@@ -15,7 +15,7 @@ def f(x: nb.Tensor, w: nb.Tensor) -> nb.Tensor:
 def say(text: object) -> None:
     """Once for all processes, which have all made the text."""
     if nb.distributed.rank() == 0:
-        print(text)
+        print(str(text).rstrip())
 
 
 mesh = nb.DeviceMesh("pod", (2, 2), ("dp", "tp"))
@@ -35,6 +35,9 @@ say("f, each line with how it lies; P:(dp,tp) is a sum that is still to come:")
 say(nb.xpr(f)(x_split, w_split))
 
 say("What moves: a number of four bytes, from each device to the others.")
+moves = nb.explain(f)(x_split, w_split)
+say(moves.table)
+assert [c.kind for c in moves.collectives] == ["all_reduce"]
 y = f(x_split, w_split)
 say(f"f(x, w) = {y.item()}, on one device {f(x, w).item()}")
 assert y.item() == f(x, w).item()

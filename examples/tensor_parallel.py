@@ -41,7 +41,7 @@ def train(layers: list[Layer], x: nb.Tensor, y: nb.Tensor) -> tuple:
 def say(text: object) -> None:
     """Once for all processes, which have all made the text."""
     if nb.distributed.rank() == 0:
-        print(text)
+        print(str(text).rstrip())
 
 
 def layer(key: nb.Tensor) -> Layer:
@@ -66,6 +66,9 @@ say(f"down    {down.sharding}")
 say(f"between {nb.gelu(x @ up).sharding}")
 say(f"after   {(nb.gelu(x @ up) @ down).sharding}")
 say(nb.visualize_sharding(up))
+moves = nb.explain(step)(split, x, y)
+say(moves.table)
+assert [c.kind for c in moves.collectives] == (2 * LAYERS - 1) * ["all_reduce"]
 
 losses, trained = train(split, x, y)
 for i in range(0, STEPS, 13):

@@ -58,7 +58,7 @@ def train(p: Tree, state: Tree, x: nb.Tensor, y: nb.Tensor):
 def say(text: object) -> None:
     """Once for all processes, which have all made the text."""
     if nb.distributed.rank() == 0:
-        print(text)
+        print(str(text).rstrip())
 
 
 def held(*trees: Tree) -> int:
@@ -88,17 +88,21 @@ schemes = {
     "ZeRO-1": (nb.P(), nb.P("dp")),
     "FSDP": (nb.P("dp"), nb.P("dp")),
 }
-say("                parameters      state    loss  from one device")
 for name, (of_p, of_state) in schemes.items():
-    losses, new, m, v = train(
-        placed(p, of_p), placed(zero, of_state), x_split, y_split
+    first, state = placed(p, of_p), placed(zero, of_state)
+    t = nb.constant(1.0)
+    say(f"{name}: parameters {of_p}, state {of_state}")
+    moves = nb.explain(step)(
+        *(dict(first), dict(state), dict(state), t, x_split, y_split)
     )
+    say(moves.table)
+    losses, new, m, v = train(first, state, x_split, y_split)
     errors = [abs(new[k] - single[k]).max().item() for k in p]
     errors += [abs(i - j) for i, j in zip(losses, expected, strict=True)]
-    say(
-        f"{name:15} {held(new):8} B {held(m, v):8} B"
-        f"  {losses[-1]:.4f}  {max(errors):.0e}"
-    )
+    say(f"on each device: parameters {held(new)} B, state {held(m, v)} B")
+    say(f"loss {losses[-1]:.4f}, from one device {max(errors):.0e}")
+    scattered = any(c.kind == "reduce_scatter" for c in moves.collectives)
+    assert scattered == (name != "data parallel")
     assert new["in"].sharding.dim_specs[0].axes == list(of_p)
     assert m["in"].sharding.dim_specs[0].axes == list(of_state)
     assert max(errors) < 1e-4 and losses[-1] < losses[0] / 2
