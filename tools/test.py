@@ -348,7 +348,10 @@ def examples() -> Count:
     return total(
         [step(*command_of(x), PYTHONPATH="build/python") for x in plain]
         + [over_meshes(split), gpt()]
-        + [step("tools/snippets.py", "README.md", PYTHONPATH="build/python")]
+        + [
+            step("tools/snippets.py", page, PYTHONPATH="build/python")
+            for page in ("README.md", "docs/sharding.md")
+        ]
     )
 
 
