@@ -470,9 +470,49 @@ static void what_is_wrong_is_named(void)
     }
 }
 
+/* Memory runs out */
+
+static bool explains(nb_func *f, nb_tensor *const *x)
+{
+    nb_explanation *e = NULL;
+    bool ok = nb_explain(f, 2, x, NULL, &e) == NB_OK;
+    char *text = ok ? nb_explanation_text(e) : NULL;
+    nb_text_release(text);
+    nb_explanation_drop(e);
+    return text;
+}
+
+static bool verifies(nb_func *f, nb_tensor *const *x)
+{
+    return nb_verify(f, 2, x, 0, NULL) == NB_OK;
+}
+
+static void faults_are_errors(void)
+{
+    static bool (*const ask[])(nb_func *, nb_tensor *const *) = {explains,
+                                                                 verifies};
+    nb_tensor *x[] = {laid(M24, "[dp, tp]", 8, 12),
+                      laid(M24, "[tp, .]", 12, 10)};
+    nb_func *f = nb_func_new(network, NULL);
+    for (int i = 0; i < 2; i++) {
+        bool done = ask[i](f, x); /* what stays is there */
+        for (int n = 1; done && n < 100000; n += 1 + n / 16) {
+            nb_fault_set(n);
+            bool ok = ask[i](f, x);
+            bool struck = !nb_fault_is_set();
+            nb_fault_set(0);
+            bool refused = !ok && failed_with(NB_EMEMORY, "");
+            expect(ok || refused, "allocation %d", n);
+            if (!struck) break;
+        }
+        expect(ask[i](f, x), "and all still works");
+    }
+}
+
 int main(void)
 {
     static void (*const test[])(void) = {
+        what_is_listed_is_what_runs,
         an_axis_goes_to_the_cheaper_factor,
         a_sum_is_pending_until_it_is_needed,
         a_result_is_added_up_when_it_is_read,
@@ -484,13 +524,8 @@ int main(void)
         turns_are_counted,
         what_is_right_is_found_right,
         what_is_wrong_is_named,
-        what_is_listed_is_what_runs,
+        faults_are_errors,
     };
-    for (size_t i = 0; i < sizeof test / sizeof test[0]; i++) {
-        nb_scope_open();
-        test[i]();
-        nb_scope_close(0, NULL);
-        nb_error_clear();
-    }
+    none_leaks(sizeof test / sizeof test[0], test);
     return tally();
 }

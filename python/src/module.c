@@ -142,7 +142,8 @@ static int exec(PyObject *module)
         nb_py_transform_add(module) < 0 || nb_py_trace_add(module) < 0 ||
         nb_py_compile_add(module) < 0 || nb_py_custom_add(module) < 0 ||
         nb_py_debug_add(module) < 0 || nb_py_shard_add(module) < 0 ||
-        nb_py_rule_add(module) < 0 || nb_py_explain_add(module) < 0 || nb_py_distributed_add(module) < 0)
+        nb_py_rule_add(module) < 0 || nb_py_explain_add(module) < 0 ||
+        nb_py_distributed_add(module) < 0)
         return -1;
     return PyModule_AddStringConstant(module, "version", nb_version());
 }

@@ -119,6 +119,7 @@ static nb_explain_row *row_new(nb_explanation *e)
 
 static bool add_hop(nb_explanation *e, const nb_occasion *o, const nb_hop *h)
 {
+    bool failed = nb_failed();
     nb_explain_row *r = row_new(e);
     const nb_reshard_plan *p = o->plan;
     nb_dtype dtype = o->g->line[o->line].dtype;
@@ -141,7 +142,7 @@ static bool add_hop(nb_explanation *e, const nb_occasion *o, const nb_hop *h)
     r->reason = reason_text(o);
     r->alternative = cheaper_text(o, &r->cheaper);
     return r->axes && r->from && r->to && r->of && r->rule && r->op &&
-           r->source && r->reason && r->alternative;
+           r->source && r->reason && r->alternative && nb_failed() == failed;
 }
 
 static bool add_move(nb_explanation *e, const nb_occasion *o)

@@ -107,7 +107,9 @@ static bool add_device(nb_spmd *s, const nb_graph *g, nb_tensor *const *node,
     nb_free(made.number);
     nb_graph *local = made.graph;
     if (!ok) return nb_graph_free(local), false;
+    bool failed = nb_failed();
     uint64_t hash = nb_graph_hash(local);
+    if (nb_failed() != failed) return nb_graph_free(local), false;
     int k = 0;
     while (k < s->nfamilies && s->family[k].hash != hash)
         k++;

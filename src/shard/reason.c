@@ -132,29 +132,49 @@ static bool reduced_dim(const view *v, const nb_decision *d, nb_axis a,
     return false;
 }
 
+/* "a split on dp and b split on tp": those of these axes that arose in a line;
+ * returns how many dims. */
+static int write_split(nb_text *t, const nb_occasion *o, int at,
+                       const nb_cut *axes)
+{
+    view v;
+    const nb_decision *d = o->lay->decision[at];
+    nb_cut told = {0};
+    int n = 0, tensor, dim;
+    if (!view_open(&v, o, at)) return 0;
+    for (int i = 0; i < axes->n; i++) {
+        if (nb_cut_has(&told, axes->at[i]) ||
+            origin(o, o->line, axes->at[i]) != at ||
+            !reduced_dim(&v, d, axes->at[i], &tensor, &dim))
+            continue;
+        nb_text_add(t, n++ ? " and " : "");
+        write_dim(t, &v, tensor, dim);
+        nb_text_add(t, " split on ");
+        const nb_cut *l = &d->need[tensor]->dim[dim].axes;
+        write_cut(t, d->mesh, l);
+        for (int k = 0; k < l->n; k++)
+            nb_cut_add(&told, l->at[k]);
+    }
+    view_close(&v);
+    return n;
+}
+
 /* "k split on tp leaves a sum pending over tp" */
 static void write_pending(nb_text *t, const nb_occasion *o, const nb_cut *axes)
 {
-    view v;
-    const nb_mesh *m = o->plan->from->mesh;
     const char *kind = nb_kind_name(o->plan->from->kind);
-    int at = origin(o, o->line, axes->at[0]), tensor, dim;
+    int at = origin(o, o->line, axes->at[0]);
     const nb_line *l = &o->g->line[at];
-    const nb_decision *d = o->lay->decision[at];
-    bool open = view_open(&v, o, at);
-    if (open && reduced_dim(&v, d, axes->at[0], &tensor, &dim)) {
-        write_dim(t, &v, tensor, dim);
-        nb_text_add(t, " split on ");
-        write_cut(t, m, &d->need[tensor]->dim[dim].axes);
-        if (at != o->line) nb_text_add(t, " in %s", op_name(o, at));
-        nb_text_add(t, " leaves a %s pending over ", kind);
-    } else if (l->op && l->op->places)
-        nb_text_add(t, "%s was asked to leave a %s pending over ", l->op->name,
-                    kind);
+    int n = write_split(t, o, at, axes);
+    if (n && at != o->line) nb_text_add(t, " in %s", op_name(o, at));
+    if (n)
+        nb_text_add(t, n > 1 ? " leave a %s" : " leaves a %s", kind);
+    else if (l->op && l->op->places)
+        nb_text_add(t, "%s was asked to leave a %s", l->op->name, kind);
     else
-        nb_text_add(t, "it comes with a %s pending over ", kind);
-    if (open) view_close(&v);
-    write_cut(t, m, axes);
+        nb_text_add(t, "it comes with a %s", kind);
+    nb_text_add(t, " pending over ");
+    write_cut(t, o->plan->from->mesh, axes);
 }
 
 /* Dims */

@@ -157,9 +157,7 @@ def _budget(most: int | None) -> int:
     if most is None:
         return 0
     if index(most) < 0:
-        raise ValueError(
-            f"compile: max_collective_bytes is {most}, below zero"
-        )
+        raise ValueError(f"compile: max_collective_bytes is {most}, below zero")
     return index(most) or -1
 
 
