@@ -34,7 +34,7 @@ asan: setup ## the tests under the address, undefined and leak sanitizers
 fuzz: build ## random programs against JAX: make fuzz N=5000
 	@tools/fuzz $(N)
 
-bench-engine bench-transforms bench-cpu bench-shard: build ## the figures: ONLY=softmax
+bench-engine bench-transforms bench-cpu bench-shard: build ## figures: ONLY=gelu
 	@tools/bench $(@:bench-%=%) $(if $(ONLY),"$(ONLY)")
 
 docs: build ## the reference manual, into build/docs

@@ -67,8 +67,7 @@ static nb_tensor *argument(const scheme *s, int i)
     const char *spec = i % 2 ? s->down : s->up;
     if (i >= STATE) spec = i % 2 ? s->state_down : s->state_up;
     if (i == X) spec = s->x;
-    nb_tensor *x =
-        nb_zeros(2, i == X ? batch : (i % 2 ? down : up), NB_F32);
+    nb_tensor *x = nb_zeros(2, i == X ? batch : (i % 2 ? down : up), NB_F32);
     return nb_reshard(x, nb_spec_parse(m, spec));
 }
 
