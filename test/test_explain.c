@@ -413,7 +413,7 @@ static void forget(const nb_call *c, nb_decision *d)
 {
     if (strcmp(c->op->name, target)) return;
     for (int k = 0; k < d->nout; k++) {
-        nb_spec s = *d->give[k];
+        nb_spec s = nb_spec_draft(d->give[k]);
         s.partial.n = 0;
         d->give[k] = nb_spec_intern(&s);
     }
@@ -423,7 +423,8 @@ static void carry(const nb_call *c, nb_decision *d)
 {
     const nb_spec *was = c->in[0]->sharding;
     if (strcmp(c->op->name, target) || !was) return;
-    nb_spec need = *d->need[0], give = *d->give[0];
+    nb_spec need = nb_spec_draft(d->need[0]);
+    nb_spec give = nb_spec_draft(d->give[0]);
     need.partial = give.partial = was->partial;
     need.kind = give.kind = was->kind;
     d->need[0] = nb_spec_intern(&need);

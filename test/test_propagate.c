@@ -418,14 +418,14 @@ static void a_step_of_two_layers(void)
 
 static void drop_pending(nb_decision *d)
 {
-    nb_spec s = *d->give[0];
+    nb_spec s = nb_spec_draft(d->give[0]);
     s.partial.n = 0;
     d->give[0] = nb_spec_intern(&s);
 }
 
 static void carry_on(nb_decision *d)
 {
-    nb_spec s = *d->need[0];
+    nb_spec s = nb_spec_draft(d->need[0]);
     s.partial = (nb_cut){.n = 1, .at = {nb_axis_full(mesh, 0)}};
     d->need[0] = nb_spec_intern(&s);
     d->give[0] = d->need[0];

@@ -9,6 +9,7 @@
 #include "run/spmd_local.h"
 #include "shard/factors.h"
 #include "shard/reason.h"
+#include "shard/region.h"
 
 #include <string.h>
 
@@ -175,20 +176,18 @@ static bool add_reading(nb_explanation *e, nb_occasion o, int i)
 {
     int64_t size[NB_MAX_DIMS];
     int line = o.g->result[i];
-    nb_spec whole = *o.lay->spec[line];
+    const nb_spec *from = o.lay->spec[line];
     for (int k = 0; k < i; k++)
         if (o.g->result[k] == line) return true;
-    if (!whole.partial.n) return true;
-    whole.partial.n = 0;
-    whole.kind = NB_SUM;
+    if (!from->partial.n) return true;
     nb_stored_sizes(o.node[line], size);
-    const nb_spec *into = nb_spec_intern(&whole);
+    const nb_spec *into = nb_spec_settled(from);
     o.line = line;
     o.user = -1;
     o.operand = i;
     o.reading = true;
     o.plan =
-        into ? nb_reshard_find(o.lay->spec[line], into, size,
+        into ? nb_reshard_find(from, into, size,
                                (int)nb_dtype_size(o.g->line[line].dtype), NULL)
              : NULL;
     return o.plan && add_move(e, &o);

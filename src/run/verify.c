@@ -11,6 +11,7 @@
 #include "run/spmd.h"
 #include "shard/factors.h"
 #include "shard/place.h"
+#include "shard/region.h"
 #include "transform/region.h"
 
 #include <math.h>
@@ -114,10 +115,7 @@ static bool settle(int n, nb_tensor **y)
     for (int i = 0; ok && i < n; i++) {
         const nb_spec *s = y[i]->sharding;
         if (!s || !s->partial.n) continue;
-        nb_spec whole = *s;
-        whole.partial.n = 0;
-        whole.kind = NB_SUM;
-        ok = (y[i] = nb_lay(y[i], nb_spec_intern(&whole)));
+        ok = (y[i] = nb_lay(y[i], nb_spec_settled(s)));
     }
     return ok && nb_realize_now(n, y);
 }

@@ -61,7 +61,7 @@ static bool take_sums(const arranger *a, int k)
     nb_spec s;
     if (!take || !take->n || !is || !is->partial.n || is->kind != NB_SUM)
         return true;
-    s = *is;
+    s = nb_spec_draft(is);
     s.partial.n = 0;
     for (int i = 0; i < is->partial.n; i++)
         if (!nb_cut_has(take, is->partial.at[i]))

@@ -155,7 +155,7 @@ static bool add_use(cutter *c, int k, const nb_spec *need)
 /* What a use needs where nothing is pending that it would carry. */
 static const nb_spec *taken(const nb_spec *need)
 {
-    nb_spec s = *need;
+    nb_spec s = nb_spec_draft(need);
     s.partial.n = 0;
     s.kind = NB_SUM;
     return nb_spec_intern(&s);

@@ -447,7 +447,7 @@ static int64_t by_blocks(nb_text *t, const nb_occasion *o, const view *v,
     int64_t least = o->plan->bytes, bytes;
     int best = -1;
     for (int d = 0; d < o->plan->into->rank; d++) {
-        nb_spec s = *o->plan->into;
+        nb_spec s = nb_spec_draft(o->plan->into);
         if (!takes(o, v, d, axes)) continue;
         s.dim[d].axes = *axes;
         bytes = price(o, o->plan->from, nb_spec_intern(&s));
