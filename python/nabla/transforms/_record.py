@@ -106,6 +106,15 @@ def type_text(x: Tensor) -> str:
     return f"{x.dtype.name}{x.shape}"
 
 
+def tree_text(x: Any) -> str:
+    """a tuple of 2, for messages."""
+    if isinstance(x, dict):
+        return f"a dict with keys {sorted(map(str, x))}"
+    if isinstance(x, (list, tuple)):
+        return f"a {type(x).__name__} of {len(x)}"
+    return f"a {type(x).__name__}"
+
+
 class Recording:
     """One call of a function with floating leaves of some arguments on tape.
 

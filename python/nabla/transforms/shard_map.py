@@ -7,7 +7,7 @@ from functools import wraps
 
 from .. import _nabla
 from .._placement import shard
-from ._record import as_tensor, call
+from ._record import as_tensor, call, tree_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,16 +42,9 @@ def _listed(what: str, specs: dict[int, Any], n: int) -> list[Any]:
 
 
 def _mismatch(what: str, specs: Any, tree: Any) -> ValueError:
-    def text(x: Any) -> str:
-        if isinstance(x, dict):
-            return f"a dict with keys {sorted(map(str, x))}"
-        if isinstance(x, (list, tuple)):
-            return f"a {type(x).__name__} of {len(x)}"
-        return f"a {type(x).__name__}"
-
     return ValueError(
-        f"shard_map: {what} is {text(specs)} for {text(tree)}: specs are one "
-        "for all, or have the structure of what they are for"
+        f"shard_map: {what} is {tree_text(specs)} for {tree_text(tree)}: "
+        "specs are one for all, or have the structure of what they are for"
     )
 
 

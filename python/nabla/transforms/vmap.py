@@ -7,7 +7,7 @@ from functools import wraps
 from operator import index
 
 from .. import _nabla
-from ._record import as_tensor, call
+from ._record import as_tensor, call, tree_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,14 +57,7 @@ def _along(
 
 
 def _mismatch(what: str, spec: Any, tree: Any) -> str:
-    def text(x: Any) -> str:
-        if isinstance(x, dict):
-            return f"a dict with keys {sorted(map(str, x))}"
-        if isinstance(x, (list, tuple)):
-            return f"a {type(x).__name__} of {len(x)}"
-        return f"a {type(x).__name__}"
-
-    return f"vmap: {what} is {text(tree)}, its axes are {text(spec)}"
+    return f"vmap: {what} is {tree_text(tree)}, its axes are {tree_text(spec)}"
 
 
 def _per_argument(in_axes: Any, n: int) -> list[Any]:
