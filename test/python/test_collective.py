@@ -736,6 +736,48 @@ def test_structures_of_results():
     same(g(x, 3), 3 * counting(4))
 
 
+def test_specs_that_are_left_out_are_chosen(capsys):
+    mesh, w, x = line("d", 4), weights(), nb.constant(values(8, 4, seed=2))
+    want = mlp(w, x).numpy()
+
+    def seen(in_specs, out_specs=None, **more):
+        f = nb.shard_map(
+            mlp, mesh, in_specs, out_specs, auto_sharding=True, **more
+        )
+        y = f(w, x)
+        same(y, want)
+        return f, y
+
+    f, y = seen(None)
+    assert axes(y) == [["d"], []] and not capsys.readouterr().out
+    _, y = seen(None, P(None, None))
+    assert y.sharding.is_fully_replicated()
+    specs = ({"a": P(None, "d"), "b": None}, None)
+    _, y = seen(specs, debug=True)
+    plan = capsys.readouterr().out
+    assert "(4, 8@d)" in plan and "cost" in plan and "bound" in plan
+    got, plain = (
+        nb.grad(lambda w, x, g=g: nb.sum(g(w, x) ** 2), (0, 1))(w, x)
+        for g in (f, mlp)
+    )
+    for a, b in zip(nb.tree_leaves(got), nb.tree_leaves(plain), strict=True):
+        same(a, b.numpy())
+    same(nb.compile(f)(w, x), want)
+    u = nb.constant(values(8, 4, seed=3))
+    pushed = [nb.jvp(lambda x, g=g: g(w, x), (x,), (u,))[1] for g in (f, mlp)]
+    same(pushed[0], pushed[1].numpy())
+    many = nb.constant(values(3, 8, 4, seed=4))
+    same(
+        nb.vmap(f, in_axes=(None, 0))(w, many),
+        nb.vmap(mlp, in_axes=(None, 0))(w, many).numpy(),
+    )
+    g = nb.shard_map(
+        lambda x, n, *, by: {"y": x * n + by}, mesh, None, auto_sharding=True
+    )
+    same(g(x, 3, by=1)["y"], 3 * x.numpy() + 1)
+    same(g(2 * x, 5, by=x)["y"], 11 * x.numpy())  # planned anew
+
+
 # The manual view: x (4, 4) over two devices, blocks (2, 4).
 
 MANUAL = {
@@ -1053,7 +1095,10 @@ def bad_maps():
             ),
             "'a' is that of a vmap or shard_map around",
         ),
-        (lambda: call(P(), auto_sharding=True), "auto_sharding"),
+        (
+            lambda: manual(P("a"), P("a"), auto_sharding=True),
+            "auto_sharding has no manual axes",
+        ),
     ]
 
 

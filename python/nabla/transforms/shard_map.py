@@ -8,6 +8,7 @@ from functools import wraps
 from .. import _nabla
 from .._placement import shard
 from ._record import as_tensor, call, tree_text
+from .auto_shard import auto_shard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -109,8 +110,15 @@ class _Map:
     ) -> None:
         self.mesh, self.in_specs, self.out_specs = mesh, in_specs, out_specs
         self.manual = [manual] if isinstance(manual, str) else [*manual]
+        self.planned = self.debug = False
         if self.manual and out_specs is None:
             raise ValueError("shard_map: manual axes need out_specs")
+
+    def plan(self, debug: bool) -> None:
+        """What specs leave out is chosen."""
+        if self.manual:
+            raise ValueError("shard_map: auto_sharding has no manual axes")
+        self.planned, self.debug = True, debug
 
     def lay(self, x: Tensor, spec: Any) -> Tensor:
         return x if spec is None else shard(x, self.mesh, spec)
@@ -119,8 +127,31 @@ class _Map:
         if self.manual:
             return self.run_manual(fn, args, kwargs)
         inside = _arguments(self.in_specs, args, self.lay)
-        out = call("shard_map", fn, *inside, **kwargs)
+        if self.planned:
+            out = self.run_planned(fn, inside, kwargs)
+        else:
+            out = call("shard_map", fn, *inside, **kwargs)
         return _results(self.out_specs, out, self.lay)
+
+    def run_planned(
+        self, fn: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """The plan is about tensors; all else is as it was given."""
+        leaves, structure = _nabla.tree_flatten(args)
+        at = [i for i, x in enumerate(leaves) if isinstance(x, _nabla.Tensor)]
+
+        def body(*tensors: Tensor) -> Any:
+            given = leaves.copy()
+            for i, x in zip(at, tensors, strict=True):
+                given[i] = x
+            inside = _nabla.tree_unflatten(structure, given)
+            return call("shard_map", fn, *inside, **kwargs)
+
+        tensors = [leaves[i] for i in at]
+        plan = auto_shard(body, self.mesh)(*tensors)
+        if self.debug:
+            print(plan)
+        return plan.apply(body)(*tensors)
 
     def run_manual(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         mesh = self.mesh
@@ -155,6 +186,9 @@ def shard_map(
     laid out over a mesh.  Specs are one P for all, a tuple of them with an
     entry for each argument, which may be a tree, or a dict by index.
 
+    With auto_sharding, what the specs leave None is chosen so that the least is
+    moved, at each call; debug prints the choice.
+
     Along axis_names it sees blocks, and values that differ from device to
     device, which talk by collectives that name these axes.
 
@@ -184,9 +218,9 @@ def shard_map(
         )
     if not isinstance(mesh, DeviceMesh):
         raise TypeError(f"shard_map: mesh must be a DeviceMesh, not {mesh!r}")
-    if auto_sharding:
-        raise ValueError("shard_map: auto_sharding is not there yet")
     how = _Map(mesh, in_specs, out_specs, axis_names or ())
+    if auto_sharding:
+        how.plan(debug)
 
     @wraps(fn)
     def mapped(*args: Any, **kwargs: Any) -> Any:
