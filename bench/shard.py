@@ -18,13 +18,13 @@ def measured(ranks: int) -> dict[str, float]:
     done = subprocess.run(
         command,
         env=os.environ | {"NABLA_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         timeout=300,
     )
     if done.returncode:
-        raise RuntimeError((done.stderr.strip() or "it failed").splitlines()[-1])
+        said = done.stderr.strip().splitlines() or ["it failed"]
+        raise RuntimeError(said[-1])
     rows = (line.split() for line in done.stdout.splitlines())
     return {name: float(seconds) for name, seconds in rows}
 
