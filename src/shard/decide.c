@@ -80,6 +80,9 @@ const nb_spec *nb_spec_on(const nb_tensor *x, const nb_mesh *m)
 
 /* UPDATE */
 
+/* Whoever was given one may keep it: none is freed, found again or not. */
+static _Atomic(const nb_decision *) decisions;
+
 static nb_decision *room(const nb_mesh *m, int nin, int nout)
 {
     size_t n = (size_t)(nin + nout);
@@ -87,6 +90,9 @@ static nb_decision *room(const nb_mesh *m, int nin, int nout)
         nb_alloc_forever(sizeof *d + (2 * n + (size_t)nin) * sizeof *d->need);
     if (!d) return NULL;
     *d = (nb_decision){.mesh = m, .nin = nin, .nout = nout, .reason = ""};
+    d->next = decisions;
+    while (!atomic_compare_exchange_weak(&decisions, &d->next, d))
+        ;
     d->need = (const nb_spec **)(d + 1);
     d->give = d->need + nin;
     d->reach = (const nb_reshard_plan **)(d->give + nout);

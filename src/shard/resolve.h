@@ -12,6 +12,7 @@
 enum { NB_MAX_REASON = 160 };
 
 typedef struct nb_decision {
+    const struct nb_decision *next; /* of all there are */
     const nb_mesh *mesh;
     int nin, nout;
     const nb_spec **need; /* of each operand */
