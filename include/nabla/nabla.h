@@ -50,6 +50,7 @@
 #include "nabla/reduce.h"
 #include "nabla/reshard.h"
 #include "nabla/rule.h"
+#include "nabla/schedule.h"
 #include "nabla/shard.h"
 #include "nabla/tensor.h"
 #include "nabla/transform.h"
