@@ -275,7 +275,7 @@ static void the_error_is_that_of_the_device_that_failed(void **state)
     (void)state;
     for (int n = 2; n <= 8; n += 3)
         for (int who = 0; who < n; who++) {
-            char text[32];
+            char text[64];
             single s = with(n, FAIL, who);
             snprintf(text, sizeof text, "by itself: %d", who);
             FAILS_WITH(s, NB_EINDEX, text);
@@ -318,7 +318,7 @@ static void a_message_that_fails_is_an_error(void **state)
     (void)state;
     for (int nth = 1; nth <= 2; nth++)
         for (int who = 0; who < 3; who++) {
-            char text[32];
+            char text[64];
             single s = with(3, DO, -1);
             snprintf(text, sizeof text, "device %d fails, as was", who);
             nb_comm_fault_set(who, nth);
