@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *nb_hop_name(nb_hop_kind kind)
@@ -161,7 +162,9 @@ static const nb_reshard_plan *find_layouts(nb_reshard_task t)
     const nb_reshard_plan *p = recall(&key, &t);
     if (p) return p;
     p = make(&t);
-    return p ? keep(&key, &t, p) : NULL;
+    const nb_reshard_plan *kept = p ? keep(&key, &t, p) : NULL;
+    if (kept != p) free((void *)p); /* nobody has seen it */
+    return kept;
 }
 
 const nb_reshard_plan *nb_reshard_find(const nb_spec *from, const nb_spec *into,
