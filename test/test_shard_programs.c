@@ -175,8 +175,9 @@ static verdict compare(const program *p, recipe *r, int n, nb_tensor **x,
         return fails("pricing", nb_error_message());
     if (nb_realize_all(nz, z) != NB_OK)
         return fails("running", nb_error_message());
-    /* Of programs within programs only the outer one is counted. */
-    bool inner = p->mode == AGAIN || p->mode == LOOP;
+    /* Of programs within programs only the outer one is counted; and what an
+     * outer differentiation still holds is computed as a result too. */
+    bool inner = p->mode == AGAIN || p->mode == LOOP || p->mode == SECOND;
     const char *moved = inner ? NULL : traffic_check(&t, mesh);
     if (moved) return fails("traffic", moved);
     for (int k = 0; k < ny; k++) {
