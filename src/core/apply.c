@@ -233,6 +233,14 @@ nb_op nb_op_part = {
     .kind = NB_LINEAR,
 };
 
+nb_tensor *nb_part_new(nb_tensor *all, int k, nb_dtype d, const nb_shape *s)
+{
+    int64_t attr = k;
+    nb_tensor *y = nb_node_new(&nb_op_part, NULL, d, s, 1, &all, 1, &attr);
+    if (y && all->sharding) y->sharding = nb_part_sharding(all, k);
+    return y;
+}
+
 /* An op with several results is a node without data of its own and one `part`
  * node a result. */
 static bool record_parts(nb_op *op, nb_call *c, nb_results *r)

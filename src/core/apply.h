@@ -61,6 +61,7 @@ const char *nb_source_text(const void *source, int line);
 
 /* "part": one result of an op with several. */
 extern nb_op nb_op_part;
+nb_tensor *nb_part_new(nb_tensor *all, int k, nb_dtype d, const nb_shape *s);
 
 /* x in dtype d: itself, a cast, or a number rewritten. */
 nb_tensor *nb_as(nb_tensor *x, nb_dtype d);

@@ -31,11 +31,7 @@ static nb_tensor *part_of(nb_tensor *all, const nb_line *l)
     nb_shape shape;
     nb_dtype dtype;
     if (!nb_call_infer(&c, (int)l->attr[0], &shape, &dtype)) return NULL;
-    nb_tensor *y =
-        nb_node_new(&nb_op_part, NULL, dtype, &shape, 1, &all, 1, l->attr);
-    if (y && all->sharding)
-        y->sharding = nb_part_sharding(all, (int)l->attr[0]);
-    return y;
+    return nb_part_new(all, (int)l->attr[0], dtype, &shape);
 }
 
 /* Whether the op would take such a call; of what was recorded it did. */

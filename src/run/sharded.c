@@ -196,9 +196,16 @@ static void list_drop(nb_list *l)
 bool nb_sharded_run(int n, nb_tensor *const *node, int nroots,
                     nb_tensor *const *root)
 {
+    enum { DEEP = 64 }; /* programs within programs; more are none */
+    static _Thread_local int depth;
     nb_list plain = {0}, in = {0}, out = {0};
-    bool ok = find_plain(n, node, nroots, root, &plain) &&
-              nb_realize_now(plain.n, plain.at);
+    bool ok = find_plain(n, node, nroots, root, &plain);
+    if (ok && depth == DEEP)
+        ok = nb_fail(NB_ERUNTIME, "a value that lies on no device depends on "
+                                  "one that does");
+    depth++;
+    ok = ok && nb_realize_now(plain.n, plain.at);
+    depth--;
     nb_list_free(&plain);
     if (!ok) return false;
     nb_graph_lock();

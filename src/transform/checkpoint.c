@@ -175,10 +175,7 @@ static nb_tensor *part(const nb_call *c, int k)
 {
     nb_shape s;
     nb_dtype d;
-    return result(c, k, &s, &d)
-               ? nb_node_new(&nb_op_part, NULL, d, &s, 1,
-                             (nb_tensor *[]){c->out}, 1, (int64_t[]){k})
-               : NULL;
+    return result(c, k, &s, &d) ? nb_part_new(c->out, k, d, &s) : NULL;
 }
 
 static nb_tensor **saved_by(const nb_call *c)

@@ -133,10 +133,8 @@ static bool nodes_of(const nb_call *c, nb_tensor **y)
     for (int k = 0; k < n; k++) {
         nb_shape s;
         nb_dtype d;
-        int64_t attr = k;
-        nb_tensor *all = c->out;
         if (!nb_call_infer(c, k, &s, &d) ||
-            !(y[k] = nb_node_new(&nb_op_part, NULL, d, &s, 1, &all, 1, &attr)))
+            !(y[k] = nb_part_new(c->out, k, d, &s)))
             return false;
     }
     return true;

@@ -51,10 +51,7 @@ static bool parts_of(const nb_call *c, nb_tensor **y)
 {
     for (int k = 0; k < c->op->nout; k++) {
         nb_shape s = nb_tensor_shape(c->in[k]);
-        int64_t attr = k;
-        nb_tensor *all = c->out;
-        y[k] = nb_node_new(&nb_op_part, NULL, (nb_dtype)c->in[k]->dtype, &s, 1,
-                           &all, 1, &attr);
+        y[k] = nb_part_new(c->out, k, (nb_dtype)c->in[k]->dtype, &s);
         if (!y[k]) return false;
     }
     return true;

@@ -20,17 +20,22 @@ static bool alone(bool ok, int ny, nb_tensor **y)
     return ok;
 }
 
-/* Whoever runs it lies on no device: neither do results, though the program
- * may have put them there. */
+/* Whoever runs a program lies on no device: neither do results, though the
+ * program may have put them there. */
+static bool computed(bool ok, int ny, nb_tensor **y)
+{
+    ok = ok && nb_realize_now(ny, y);
+    for (int k = 0; ok && k < ny; k++)
+        if (y[k]->sharding) ok = (y[k] = nb_gatherer(y[k])) != NULL;
+    return ok;
+}
+
 bool nb_region_run(const nb_graph *g, int nx, nb_tensor *const *x,
                    nb_tensor **y)
 {
     if (nb_scope_open() != NB_OK) return false;
     bool ok = nb_graph_run(g, nx, x, y) == NB_OK;
-    ok = alone(ok, g->ny, y) && nb_realize_now(g->ny, y);
-    for (int k = 0; ok && k < g->ny; k++)
-        if (y[k]->sharding) ok = (y[k] = nb_gatherer(y[k])) != NULL;
-    return ok;
+    return computed(alone(ok, g->ny, y), g->ny, y);
 }
 
 struct nb_replay {
@@ -193,6 +198,7 @@ static nb_tensor *copy_of(nb_tensor *t, const nb_shape *shape,
                                in, t->nattr, nb_tensor_attr(t));
     if (!x) return NULL;
     x->flags = t->flags;
+    x->sharding = t->sharding;
     x->source = t->source;
     x->line = t->line;
     return x;
@@ -283,10 +289,10 @@ bool nb_replay_run(nb_replay *p, nb_tensor *const *x, nb_tensor **y)
 {
     bool many = p->runs <= MANY_NODES && (p->runs += p->n) > MANY_NODES;
     if (many && !make_program(p)) return false;
-    if (p->program) return run_program(p, x, y) && nb_realize_now(p->ny, y);
+    if (p->program) return computed(run_program(p, x, y), p->ny, y);
     if (nb_scope_open() != NB_OK) return false;
     bool ok = record_again(p, x, y);
-    return alone(ok, p->ny, y) && nb_realize_now(p->ny, y);
+    return computed(alone(ok, p->ny, y), p->ny, y);
 }
 
 /* Data */
