@@ -4,8 +4,10 @@
 #include "nabla/nabla.h"
 #include "nabla/rule.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -438,6 +440,37 @@ static void faults_are_errors_and_leave_nothing(void **state)
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, open_scope, close_scope)
 
+/* The same program from several threads: the second run compiles it while the
+ * first may still be on its way. */
+static void *thread_runs(void *wrong)
+{
+    if (nb_scope_open() != NB_OK) return NULL;
+    for (int i = 0; i < 8; i++) {
+        const nb_mesh *m = nb_mesh_parse("@m = <[\"x\"=4]>");
+        int64_t n = 40 + 4 * i;
+        nb_tensor *x = nb_arange_int(0, n, 1, NB_F64);
+        x = nb_reshard(x, nb_spec_parse(m, "[x]"));
+        double sum = nb_item(nb_reduce_sum(nb_mul(x, x), -1, NULL, false));
+        double is = (double)((n - 1) * n * (2 * n - 1) / 6);
+        if (sum != is) atomic_fetch_add((atomic_int *)wrong, 1);
+    }
+    nb_scope_close(0, NULL);
+    return NULL;
+}
+
+static void threads_may_share_a_program(void **state)
+{
+    pthread_t thread[4];
+    atomic_int wrong = 0;
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, thread_runs, &wrong),
+                         0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(thread[i], NULL);
+    assert_int_equal(wrong, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -460,6 +493,7 @@ int main(void)
         TEST(axes_that_a_tensor_cannot_have_stay_away),
         TEST(priorities_come_one_after_the_other),
         TEST(faults_are_errors_and_leave_nothing),
+        TEST(threads_may_share_a_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

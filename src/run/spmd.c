@@ -16,7 +16,7 @@
 typedef struct family {
     nb_graph *graph;
     uint64_t hash;
-    nb_exec *exec; /* once it is compiled */
+    _Atomic(nb_exec *) exec; /* once it is compiled */
 } family;
 
 /* A result as a whole. */
@@ -36,7 +36,7 @@ struct nb_spmd {
     nb_tensor ***number; /* by position: inputs of its own, kept */
     int nnumbers;
     pthread_mutex_t lock;
-    bool ran, compiled;
+    atomic_bool ran;
 };
 
 void nb_spmd_drop(nb_spmd *s)
@@ -211,13 +211,14 @@ nb_spmd *nb_spmd_inside(const nb_graph *g, bool whole, int n, int *line)
     return spmd_new(g, whole, (order){.ny = n, .line = line});
 }
 
+/* The graphs stay: another thread may be running them. */
 static bool compile(nb_spmd *s)
 {
     bool ok = true;
     for (int k = 0; ok && k < s->nfamilies; k++) {
         family *f = &s->family[k];
-        f->exec = nb_exec_lower(f->graph);
-        f->graph = NULL;
+        nb_graph *g = f->exec ? NULL : nb_graph_copy(f->graph);
+        if (g) f->exec = nb_exec_lower(g);
         ok = f->exec;
     }
     return ok;
@@ -226,8 +227,7 @@ static bool compile(nb_spmd *s)
 bool nb_spmd_compile(nb_spmd *s)
 {
     pthread_mutex_lock(&s->lock);
-    bool ok = s->compiled || compile(s);
-    s->compiled = ok;
+    bool ok = compile(s);
     pthread_mutex_unlock(&s->lock);
     return ok;
 }
@@ -256,7 +256,8 @@ typedef struct run {
 static bool run_family(family *f, nb_tensor *const *x, int nx, nb_tensor **y,
                        int ny)
 {
-    if (f->exec) return nb_exec_run(f->exec, x, y);
+    nb_exec *e = f->exec;
+    if (e) return nb_exec_run(e, x, y);
     return nb_graph_run(f->graph, nx, x, y) == NB_OK && nb_realize_now(ny, y);
 }
 
@@ -346,8 +347,6 @@ static bool run_all(nb_spmd *s, nb_tensor *const *x, nb_tensor **y)
 
 bool nb_spmd_run(nb_spmd *s, nb_tensor *const *x, nb_tensor **y)
 {
-    bool again = s->ran;
-    s->ran = true;
-    if (again && !nb_spmd_compile(s)) return false;
+    if (atomic_exchange(&s->ran, true) && !nb_spmd_compile(s)) return false;
     return run_all(s, x, y);
 }

@@ -97,14 +97,13 @@ nb_tensor *nb_localiser_value(nb_localiser *m, int line, const nb_spec *want,
 
 /* Calls */
 
-static nb_tensor *move_lane(nb_localiser *m, const nb_call *c,
-                            nb_tensor *const *in, const nb_box *to)
+static nb_tensor *move_lane(const nb_call *c, nb_tensor *const *in,
+                            const nb_box *to)
 {
     int axis = (int)c->attr[0], id = (int)c->attr[1];
     if (c->op == &nb_op_spread) return in[0];
     if (c->op == &nb_op_hide) return nb_hide(in[0], axis, id);
     int64_t n = to->size[c->out->nlanes + axis];
-    (void)m;
     return nb_show(in[0], axis, (nb_lane){.id = id, .size = nb_extent_of(n)});
 }
 
@@ -180,7 +179,7 @@ static nb_tensor *call_one(nb_localiser *m, const nb_call *c, nb_tensor **in,
     b.beside = beside;
     b.ctx = m;
     set_part(m, &b);
-    if (c->op->dim_of) return move_lane(m, c, in, to);
+    if (c->op->dim_of) return move_lane(c, in, to);
     if (c->op->local) return c->op->local(c, &b);
     int n = local_attr(c, to, attr);
     return nb_record((nb_op *)c->op, c->nin, in, n, attr);
