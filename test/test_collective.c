@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "comm/comm.h"
 #include "nabla/collective.h"
-#include "shard/plan.h"
+#include "shard/plan/plan.h"
 #include "transform/func.h"
 
 #include <stdio.h>

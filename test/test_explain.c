@@ -4,7 +4,7 @@
 #include "support/laid.h"
 
 #include "nabla/nabla.h"
-#include "shard/resolve.h"
+#include "shard/decide/resolve.h"
 
 #include <stdio.h>
 #include <stdlib.h>

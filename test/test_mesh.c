@@ -1,6 +1,6 @@
 /* test_mesh.c - meshes, specs, blocks, and their texts. */
 #include "base/memory.h"
-#include "shard/spec.h"
+#include "shard/layout/spec.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
 #include "support/check.h"
 
 #include "base/memory.h"
-#include "shard/model.h"
+#include "shard/solve/model.h"
 
 #include <math.h>
 #include <stdio.h>

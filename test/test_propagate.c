@@ -11,8 +11,8 @@
 
 #include "nabla/compile.h"
 #include "nabla/nabla.h"
-#include "shard/layouts.h"
-#include "shard/propagate.h"
+#include "shard/decide/layouts.h"
+#include "shard/graph/propagate.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 #include "nabla/reshard.h"
-#include "shard/deal.h"
+#include "shard/plan/deal.h"
 
 #include <pthread.h>
 #include <stdio.h>

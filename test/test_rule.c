@@ -3,7 +3,7 @@
  * catalogue says of its axes is so. */
 #include "core/reshape_rule.h"
 #include "ops/view.h"
-#include "shard/rule.h"
+#include "shard/rule/rule.h"
 #include "support/sample.h"
 
 #include <setjmp.h>

@@ -15,7 +15,7 @@
 #include "support/laid.h"
 #include "support/vary.h"
 
-#include "shard/resolve.h"
+#include "shard/decide/resolve.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "support/check.h"
 
 #include "base/memory.h"
-#include "shard/solve.h"
+#include "shard/solve/solve.h"
 
 #include <math.h>
 #include <stdio.h>

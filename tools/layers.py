@@ -14,9 +14,11 @@ OUTSIDE = ("include", "python/src", "examples", "bench")
 
 def allowed() -> dict[str, set[str]]:
     """Folder -> folders it may include from, itself among them."""
-    lines = (ROOT / "src" / "LAYERS").read_text().splitlines()
-    rows = [line.split() for line in lines if not line.startswith("#")]
-    return {row[0]: set(row) for row in rows if row}
+    layers: dict[str, set[str]] = {}
+    for line in (ROOT / "src" / "LAYERS").read_text().splitlines():
+        if row := line.partition("#")[0].split():
+            layers.setdefault(row[0], set()).update(row)
+    return layers
 
 
 def includes(folder: Path) -> Iterator[tuple[Path, int, Path]]:

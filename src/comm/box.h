@@ -3,7 +3,7 @@
 #ifndef NB_COMM_BOX_H
 #define NB_COMM_BOX_H
 
-#include "shard/spec.h"
+#include "shard/layout/spec.h"
 
 int64_t nb_box_count(int rank, const nb_box *b);
 

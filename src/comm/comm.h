@@ -10,7 +10,7 @@
 #define NB_COMM_COMM_H
 
 #include "nabla/dtype.h"
-#include "shard/plan.h"
+#include "shard/plan/plan.h"
 
 typedef struct nb_message {
     int peer; /* position on the mesh */

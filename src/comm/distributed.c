@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "comm/comm.h"
 #include "comm/remote.h"
-#include "shard/mesh.h"
+#include "shard/layout/mesh.h"
 
 #include <dlfcn.h>
 #include <limits.h>

@@ -5,7 +5,7 @@
 #include "comm/stats.h"
 
 #include "base/memory.h"
-#include "shard/mesh.h"
+#include "shard/layout/mesh.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

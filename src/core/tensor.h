@@ -57,7 +57,7 @@ struct nb_tensor {
     nb_buffer *buffer;
     int64_t *strides; /* lanes then visible, in elements; NULL: row-major */
     /* How it lies over devices, or NULL: a spec; of a node with several results
-     * the decision that says theirs (shard/resolve.h).  Once realised, its
+     * the decision that says theirs (shard/decide/resolve.h).  Once realised, its
      * buffer holds the blocks of the devices (run/shards.h), and `data` is not
      * to be read. */
     const void *sharding;

@@ -5,10 +5,10 @@
 #include "base/text.h"
 #include "nabla/random.h"
 #include "run/recording.h"
-#include "shard/factors.h"
-#include "shard/model.h"
-#include "shard/partial.h"
-#include "shard/place.h"
+#include "shard/decide/factors.h"
+#include "shard/decide/partial.h"
+#include "shard/decide/place.h"
+#include "shard/solve/model.h"
 #include "transform/region.h"
 
 #include <stdatomic.h>

@@ -7,9 +7,9 @@
 #include "run/recording.h"
 #include "run/spmd.h"
 #include "run/spmd_local.h"
-#include "shard/factors.h"
-#include "shard/reason.h"
-#include "shard/region.h"
+#include "shard/decide/factors.h"
+#include "shard/decide/region.h"
+#include "shard/graph/reason.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #define NB_RUN_MOVE_H
 
 #include "core/apply.h"
-#include "shard/plan.h"
+#include "shard/plan/plan.h"
 
 /* The block x of this device after step k of the plan; `to` is what the device
  * has then.  The token says that all moves before have happened: every device

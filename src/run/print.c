@@ -3,8 +3,8 @@
 #include "core/lanes.h"
 #include "nabla/nabla.h"
 #include "run/realize.h"
-#include "shard/factors.h"
-#include "shard/place.h"
+#include "shard/decide/factors.h"
+#include "shard/decide/place.h"
 
 #include <stdio.h>
 

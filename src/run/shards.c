@@ -2,8 +2,8 @@
 #include "run/shards.h"
 
 #include "comm/comm.h"
-#include "shard/factors.h"
-#include "shard/place.h"
+#include "shard/decide/factors.h"
+#include "shard/decide/place.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #define NB_RUN_SHARDS_H
 
 #include "core/tensor.h"
-#include "shard/spec.h"
+#include "shard/layout/spec.h"
 
 /* What the devices of this process have: packed leaves whose visible dims are
  * the stored dims of the tensor, by position; NULL: another process has it. */

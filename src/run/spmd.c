@@ -7,7 +7,7 @@
 #include "run/exec_parts.h"
 #include "run/shards.h"
 #include "run/spmd_local.h"
-#include "shard/resolve.h"
+#include "shard/decide/resolve.h"
 
 #include <pthread.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 
 #include "core/graph.h"
 #include "run/exec.h"
-#include "shard/layouts.h"
+#include "shard/decide/layouts.h"
 
 typedef struct nb_spmd nb_spmd;
 

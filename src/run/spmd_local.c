@@ -8,8 +8,8 @@
 #include "core/lanes.h"
 #include "nabla/view.h"
 #include "run/move.h"
-#include "shard/factors.h"
-#include "shard/place.h"
+#include "shard/decide/factors.h"
+#include "shard/decide/place.h"
 #include "transform/region.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
 #define NB_RUN_SPMD_LOCAL_H
 
 #include "core/graph.h"
-#include "shard/reason.h"
+#include "shard/graph/reason.h"
 
 /* What a device does: inputs are those of the graph, then what it captures, each
  * with its stored dims visible, then numbers, which are its own; results

@@ -7,7 +7,7 @@
 #include "lower/rewrite.h"
 #include "run/move.h"
 #include "run/spmd_localiser.h"
-#include "shard/region.h"
+#include "shard/decide/region.h"
 
 #include <string.h>
 

@@ -9,9 +9,9 @@
 #include "run/recording.h"
 #include "run/shards.h"
 #include "run/spmd.h"
-#include "shard/factors.h"
-#include "shard/place.h"
-#include "shard/region.h"
+#include "shard/decide/factors.h"
+#include "shard/decide/place.h"
+#include "shard/decide/region.h"
 #include "transform/region.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
  * axis.  A value that no lane differs in is the same on all of them. */
 #include "nabla/collective.h"
 
-#include "shard/seen.h"
+#include "shard/talk/seen.h"
 #include "transform/func.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "transform/func.h"
 
 #include "core/lanes.h"
-#include "shard/spec.h"
+#include "shard/layout/spec.h"
 
 #include <string.h>
 

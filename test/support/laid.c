@@ -1,7 +1,7 @@
 /* laid.c - layouts drawn, operands laid out, blocks compared. */
 #include "support/laid.h"
 
-#include "shard/factors.h"
+#include "shard/decide/factors.h"
 #include "support/vary.h"
 
 #include <math.h>

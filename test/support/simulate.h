@@ -3,7 +3,7 @@
 #ifndef NB_TEST_SIMULATE_H
 #define NB_TEST_SIMULATE_H
 
-#include "shard/plan.h"
+#include "shard/plan/plan.h"
 
 enum { MAX_DEVICES = 16 };
 

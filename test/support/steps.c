@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "base/half.h"
-#include "shard/spec.h"
+#include "shard/layout/spec.h"
 
 #include <math.h>
 #include <stdlib.h>

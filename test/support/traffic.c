@@ -4,8 +4,8 @@
 #include "support/laid.h"
 
 #include "ops/ops.h"
-#include "shard/factors.h"
-#include "shard/region.h"
+#include "shard/decide/factors.h"
+#include "shard/decide/region.h"
 
 #include <stdio.h>
 #include <stdlib.h>

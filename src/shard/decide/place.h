@@ -1,0 +1,17 @@
+/* place.h - putting a tensor on a mesh. */
+#ifndef NB_SHARD_DECIDE_PLACE_H
+#define NB_SHARD_DECIDE_PLACE_H
+
+#include "core/apply.h"
+#include "shard/layout/spec.h"
+
+extern nb_op nb_op_reshard;
+
+/* x as the spec says of its visible dims; its lanes stay as they are, but for
+ * axes that the spec uses.  Or of all stored dims, by its rank. */
+nb_tensor *nb_lay(nb_tensor *x, const nb_spec *spec);
+
+/* The view of an op that only places: all of the same. */
+bool nb_same_view(const nb_call *c, const nb_layout *in, nb_layout *out);
+
+#endif
