@@ -82,8 +82,9 @@ NB_API char *nb_explanation_text(const nb_explanation *e);
 /* Runs f on x over its devices, and without them: arguments gathered, nothing
  * laid out.  NB_ERUNTIME if some op gives another value, by more than tolerance
  * times the greatest element (0: what orders of summation may make, by dtype),
- * or a result differs; the error names the first.  Each process looks at the
- * devices that it has.  report may be NULL. */
+ * or a result differs; the error names the first.  Of many
+ * processes each looks at the devices that it has, and all report the same.
+ * report may be NULL. */
 typedef struct nb_verify_report {
     int compared;        /* values that were */
     double error;        /* the greatest difference seen, relative */

@@ -184,28 +184,47 @@ int nb_distributed_size(void)
     return us.size;
 }
 
-/* Nothing to everybody, from everybody. */
+/* The same to everybody, from everybody: bytes of each, by rank. */
+typedef struct meeting {
+    size_t bytes;
+    char *all;
+    nb_message *message; /* to all others, then from them */
+} meeting;
+
 static bool meet_all(void *ctx, int position)
 {
+    const meeting *t = ctx;
     nb_device *me = nb_device_now();
     int n = me->mesh->ndevices, k = 0;
-    nb_message *m = ctx;
-    for (int i = 0; i < n; i++)
-        if (i != position) m[k++] = (nb_message){i, NULL, 0};
-    nb_meeting round = {++me->round, 1, "barrier", ""};
-    nb_post post = {k, k, m, m, NULL};
+    char *mine = t->all + (size_t)position * t->bytes;
+    nb_message *send = t->message, *recv = send + n;
+    for (int i = 0; i < n; i++) {
+        if (i == position) continue;
+        send[k] = (nb_message){i, mine, t->bytes};
+        recv[k++] = (nb_message){i, t->all + (size_t)i * t->bytes, t->bytes};
+    }
+    nb_meeting round = {++me->round, t->bytes + 1,
+                        t->bytes ? "agreement" : "barrier", ""};
+    nb_post post = {k, k, send, recv, NULL};
     return me->link->exchange(me->link, me, &round, &post);
+}
+
+bool nb_ranks_gather(const void *mine, size_t bytes, void *all)
+{
+    int rank, size;
+    if (!nb_ranks_get(&rank, &size)) return false;
+    meeting t = {.bytes = bytes, .all = all};
+    if (bytes) memcpy(t.all + (size_t)rank * bytes, mine, bytes);
+    if (size == 1) return true;
+    const nb_mesh *ranks =
+        nb_mesh_new("ranks", 1, (const char *[]){"rank"}, &size, NULL);
+    t.message = nb_alloc(2 * (size_t)size * sizeof *t.message);
+    bool ok = ranks && t.message && nb_devices_run(ranks, meet_all, &t);
+    nb_free(t.message);
+    return ok;
 }
 
 nb_status nb_distributed_barrier(void)
 {
-    int rank, size;
-    if (!nb_ranks_get(&rank, &size)) return NB_STATUS(false);
-    if (size == 1) return NB_OK;
-    const nb_mesh *all =
-        nb_mesh_new("ranks", 1, (const char *[]){"rank"}, &size, NULL);
-    nb_message *m = nb_alloc((size_t)size * sizeof *m);
-    bool ok = all && m && nb_devices_run(all, meet_all, m);
-    nb_free(m);
-    return NB_STATUS(ok);
+    return NB_STATUS(nb_ranks_gather(NULL, 0, NULL));
 }

@@ -17,4 +17,8 @@ void nb_remote_close(void);
  * process cannot take part in. */
 bool nb_ranks_get(int *rank, int *size);
 
+/* The bytes of every process, by rank; as many of each.  All of them call it, as
+ * they run programs over a mesh: who does something else makes it fail. */
+bool nb_ranks_gather(const void *mine, size_t bytes, void *all);
+
 #endif

@@ -2,8 +2,12 @@
  *
  * Both are what was recorded, so they have the same lines: the first line that
  * differs is the op that is wrong.  Blocks are compared one by one, since
- * devices that should have the same may not. */
+ * devices that should have the same may not.  A process compares those that it
+ * has, and after each line all agree on what was found, so that they report the
+ * same. */
 #include "comm/comm.h"
+#include "comm/remote.h"
+#include "nabla/distributed.h"
 #include "nabla/explain.h"
 #include "nabla/random.h"
 #include "run/recording.h"
@@ -216,6 +220,31 @@ static bool compare_line(verifier *v, int line, nb_tensor *y)
     return ok;
 }
 
+/* The worst that any process has found of a line. */
+static void take_worst(nb_verify_report *r, int n, const nb_verify_report *of)
+{
+    double error = 0, worst = -1;
+    for (int k = 0; k < n; k++) {
+        double d = difference(of[k].found, of[k].value);
+        if (of[k].error > error) error = of[k].error;
+        if (!of[k].differs || d <= worst) continue;
+        worst = d;
+        *r = of[k];
+    }
+    r->error = error;
+}
+
+static bool agree(nb_verify_report *r)
+{
+    int n = nb_distributed_size();
+    if (n == 1) return true;
+    nb_verify_report *all = nb_alloc((size_t)n * sizeof *all);
+    bool ok = nb_ranks_gather(r, sizeof *r, all);
+    if (ok) take_worst(r, n, all);
+    nb_free(all);
+    return ok;
+}
+
 /* Saying what differs */
 
 static void write_type(nb_text *t, const verifier *v, int line,
@@ -283,7 +312,7 @@ static bool run_over(verifier *v, bool whole)
     nb_spmd *s = y ? nb_spmd_inside(v->g, whole, v->n, v->line) : NULL;
     bool ok = s && nb_spmd_run(s, v->in, y) && settle(v->n, y);
     for (int i = 0; ok && i < v->n; i++) {
-        ok = compare_line(v, v->line[i], y[i]);
+        ok = compare_line(v, v->line[i], y[i]) && agree(v->to);
         if (ok && v->to->differs) ok = tell(v, v->line[i], whole);
     }
     nb_spmd_drop(s);
