@@ -3,6 +3,7 @@
  * function gives. */
 #include "support/check.h"
 #include "support/laid.h"
+#include "support/ranks.h"
 
 #include "nabla/nabla.h"
 
@@ -46,7 +47,7 @@ static int64_t moved(const nb_mesh *m)
     int64_t bytes = 0;
     for (int k = NB_HOP_SLICE + 1; k < HOPS; k++)
         if (k != NB_HOP_UNREDUCE)
-            bytes += nb_comm_stats_get(m, (nb_hop_kind)k).bytes;
+            bytes += stats_anywhere(m, (nb_hop_kind)k).bytes;
     return bytes;
 }
 

@@ -8,6 +8,7 @@
  * NABLA_PROGRAMS is how many. */
 #include "support/check.h"
 #include "support/laid.h"
+#include "support/ranks.h"
 
 #include "nabla/compile.h"
 #include "nabla/nabla.h"
@@ -328,7 +329,7 @@ static int64_t moved(const nb_mesh *m)
     int64_t bytes = 0;
     for (int k = NB_HOP_SLICE + 1; k < HOPS; k++)
         if (k != NB_HOP_UNREDUCE)
-            bytes += nb_comm_stats_get(m, (nb_hop_kind)k).bytes;
+            bytes += stats_anywhere(m, (nb_hop_kind)k).bytes;
     return bytes;
 }
 
@@ -692,6 +693,7 @@ static void try_program(unsigned seed)
     char layout[LAYOUT];
     uniform_seed(seed);
     mesh = mesh_sized(meshes[pick(4)]);
+    if (!ranks_share(mesh)) return;
     for (int i = 0; i < GIVEN; i++) {
         int64_t size[] = {sizes[pick(5)], sizes[pick(5)]};
         plain[i] = draw(2, size, -1, 1);

@@ -11,6 +11,7 @@
  * NABLA_SHARD_PROGRAMS is how many are run, NABLA_SHARD_SEED the first seed. */
 #include "support/check.h"
 #include "support/laid.h"
+#include "support/ranks.h"
 #include "support/recipe.h"
 
 #include <stdio.h>
@@ -192,6 +193,7 @@ static verdict program_run(const program *p, recipe *r)
     nb_tensor *x[2 * RECIPE_IN], *on[2 * RECIPE_IN];
     int n = p->mode == PUSH || p->mode == SECOND ? 2 * RECIPE_IN : RECIPE_IN;
     mesh = mesh_sized(p->mesh);
+    if (!ranks_share(mesh)) return INVALID;
     nb_scope_open();
     uniform_seed(p->seed);
     *r = recipe_draw();
@@ -201,7 +203,8 @@ static verdict program_run(const program *p, recipe *r)
                     : fails("an argument", nb_error_message());
     nb_scope_close(0, NULL);
     nb_error_clear();
-    return v;
+    if (ranks_agree(v != FAILS)) return v;
+    return v == FAILS ? v : fails("elsewhere", "see what other ranks say");
 }
 
 /* A program a little smaller, number k; false: there is no such. */
@@ -240,16 +243,16 @@ static void shrink(program *p, recipe *r)
 static void program_try(program *p)
 {
     recipe r;
+    verdict v = program_run(p, &r);
     tried++;
-    if (program_run(p, &r) == HOLDS) {
-        held++;
-        return;
-    }
+    held += v == HOLDS;
+    if (v != FAILS) return;
     failed++;
     shrink(p, &r);
     program_run(p, &r);
-    printf("FAIL %s\n     %u %s %s %llx %x\n    ", why, p->seed,
-           mode_name[p->mode], p->mesh, (unsigned long long)p->live, p->laid);
+    printf("%sFAIL %s\n     %u %s %s %llx %x\n    ", rank_prefix(), why,
+           p->seed, mode_name[p->mode], p->mesh, (unsigned long long)p->live,
+           p->laid);
     recipe_print(&r);
     fflush(stdout);
 }
@@ -302,11 +305,11 @@ int main(int argc, char **argv)
         if (i % 100 == 99) nb_caches_clear();
     }
     nb_caches_clear();
-    if (nb_stats_get().nodes_live) {
-        failed++;
-        printf("FAIL %lld nodes are still alive\n",
-               (long long)nb_stats_get().nodes_live);
-    }
-    printf("%d programs, %d hold, %d fail\n", tried, held, failed);
-    return failed != 0;
+    int64_t alive = nb_stats_get().nodes_live;
+    if (alive)
+        printf("%sFAIL %lld nodes are still alive\n", rank_prefix(),
+               (long long)alive);
+    failed += !ranks_agree(!alive);
+    if (rank_speaks()) printf("%d programs\n", tried);
+    return ranks_tally(held, failed);
 }

@@ -92,15 +92,14 @@ def python_tests(build: str, *options: str, **environment: str) -> Count:
 
 def mpirun(n: int, *command: str, **environment: str) -> tuple[str, bool]:
     """What n processes said, and whether all went well."""
+    usual = {"NABLA_MPI": f"{ROOT}/build/libnabla_mpi.so"}
+    usual["NABLA_TIMEOUT"] = "60"
     made = subprocess.run(
-        ("tools/mpirun", str(n), *command),
+        ("timeout", "900", "tools/mpirun", str(n), *command),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=300,
-        env=os.environ
-        | {"NABLA_MPI": f"{ROOT}/build/libnabla_mpi.so"}
-        | environment,
+        env=os.environ | usual | environment,
     )
     return made.stdout, made.returncode == 0
 
@@ -114,6 +113,40 @@ def mpi_test(n: int, **environment: str) -> Count:
         print(said)
     print(f"test_mpi on {n} processes: {passed} passed, {failed} failed")
     return Count(passed, failed or int(not ok))
+
+
+# Tests of sharding are programs of several processes too: every rank looks at
+# what its devices have.  Of the long ones a part is run, unless the environment
+# says how much.
+RANKED = {
+    "shard_ops": {"NABLA_SHARD_CASES": "100"},
+    "shard_cases": {},
+    "shard_programs": {"NABLA_SHARD_PROGRAMS": "500"},
+    "reshard_run": {},
+    "collective": {},
+    "placed": {},
+    "propagate": {},
+    "explain": {},
+    "autoshard": {},
+}
+
+
+def mpi_suite(n: int, name: str) -> Count:
+    usual = {k: v for k, v in RANKED[name].items() if k not in os.environ}
+    said, ok = mpirun(n, f"build/test/test_{name}", **usual)
+    own = re.search(r"^(\d+) passed, (\d+) failed$", said, flags=re.M)
+    ranks = re.findall(r"\[  PASSED  \] (\d+) test", said)
+    if own:
+        passed, failed = map(int, own.groups())
+    elif len(ranks) == n:  # of cmocka, which counts in each
+        passed, failed = min(map(int, ranks)), 0
+    else:
+        passed, failed = 0, 1
+    failed = failed or int(not ok)
+    if failed:
+        print(said)
+    print(f"test_{name} on {n} processes: {passed} passed, {failed} failed")
+    return Count(passed, failed)
 
 
 def mpi_end(how: str, said_of_it: str) -> Count:
@@ -138,6 +171,7 @@ def mpi() -> Count:
         [mpi_test(n, NABLA_SHM=shm) for n in (2, 4) for shm in ("1", "0")]
         + [mpi_end("exits", "has failed: its process has come to its end")]
         + [mpi_end("sleeps", "did not come within 1 s")]
+        + [mpi_suite(n, name) for name in RANKED for n in (2, 4)]
     )
 
 

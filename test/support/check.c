@@ -1,6 +1,8 @@
 /* check.c - the slow way to every transform. */
 #include "support/check.h"
 
+#include "support/ranks.h"
+
 #include "transform/func.h"
 
 #include <math.h>
@@ -22,10 +24,11 @@ const char *const way_name[ALL_WAYS] = {"vjp",     "jvp",        "vmap",
 bool expect(bool ok, const char *format, ...)
 {
     va_list ap;
-    ok = ok && !nb_error_code();
+    bool here = ok && !nb_error_code();
+    ok = ranks_agree(here);
     *(ok ? &passed : &failed) += 1;
-    if (!ok) {
-        printf("FAIL ");
+    if (!here || (!ok && rank_speaks())) {
+        printf("%sFAIL %s", rank_prefix(), here ? "elsewhere: " : "");
         va_start(ap, format);
         vprintf(format, ap);
         va_end(ap);
@@ -37,8 +40,7 @@ bool expect(bool ok, const char *format, ...)
 
 int tally(void)
 {
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return ranks_tally(passed, failed);
 }
 
 void none_leaks(size_t n, void (*const *test)(void))

@@ -44,7 +44,8 @@ typedef struct task {
     }
 
 /* Counts a check; one that does not hold, or that leaves an error behind, is
- * printed.  tally prints the counts, how a program should exit. */
+ * printed.  tally prints the counts, how a program should exit.  Under mpirun a
+ * check holds if it does on all ranks, which make it together. */
 bool expect(bool ok, const char *format, ...) NB_PRINTF(2, 3);
 int tally(void);
 

@@ -2,6 +2,7 @@
 #include "support/laid.h"
 
 #include "shard/decide/factors.h"
+#include "support/ranks.h"
 #include "support/vary.h"
 
 #include <math.h>
@@ -271,19 +272,15 @@ typedef struct blocks {
 static const char *block_read(blocks *b, int p)
 {
     nb_box box;
-    int64_t n = 1;
     nb_tensor *x = nb_shard_at(b->y, p);
     if (!x) return WRONG("device %d: %s", p, nb_error_message());
     nb_spec_box(b->spec, b->size, p, &box);
     if (nb_rank(x) != b->rank || nb_dtype_of(x) != nb_dtype_of(b->y))
         return WRONG("device %d has %d dims, not %d", p, nb_rank(x), b->rank);
-    for (int d = 0; d < b->rank; d++) {
+    for (int d = 0; d < b->rank; d++)
         if (nb_size(x, d) != box.size[d])
             return WRONG("device %d has %lld elements of dim %d, not %lld", p,
                          (long long)nb_size(x, d), d, (long long)box.size[d]);
-        n *= box.size[d];
-    }
-    b->at[p] = malloc((size_t)(n + 1) * sizeof(double));
     if (nb_read(x, NB_F64, b->at[p]) != NB_OK)
         return WRONG("device %d: %s", p, nb_error_message());
     return NULL;
@@ -329,17 +326,43 @@ static const char *block_check(const blocks *b, int p)
     return NULL;
 }
 
-static const char *read_check(const blocks *b, int64_t n)
+static const char *read_check(const blocks *b, int64_t n, const double *v)
 {
-    double *v = malloc((size_t)(n + 1) * sizeof *v);
-    const char *bad = NULL;
-    if (nb_read(b->y, NB_F64, v) != NB_OK)
-        bad = WRONG("reading: %s", nb_error_message());
-    for (int64_t i = 0; !bad && i < n; i++)
+    for (int64_t i = 0; i < n; i++)
         if (!close_to(b, v[i], b->value[i]))
-            bad = WRONG("element %lld is %.9g, not %.9g", (long long)i, v[i],
-                        b->value[i]);
-    free(v);
+            return WRONG("element %lld is %.9g, not %.9g", (long long)i, v[i],
+                         b->value[i]);
+    return NULL;
+}
+
+/* Each rank those that it has.  Addends of what is pending may lie with others,
+ * which give them away. */
+static const char *blocks_read(blocks *b, int n)
+{
+    size_t *bytes = calloc((size_t)n + 1, sizeof *bytes);
+    const char *bad = NULL;
+    for (int p = 0; p < n; p++) {
+        nb_box box;
+        nb_spec_box(b->spec, b->size, p, &box);
+        bytes[p] = sizeof(double);
+        for (int d = 0; d < b->rank; d++)
+            bytes[p] *= (size_t)box.size[d];
+        b->at[p] = malloc(bytes[p] + 1);
+    }
+    for (int p = 0; !bad && p < n; p++)
+        if (nb_device_is_here(b->spec->mesh, p)) bad = block_read(b, p);
+    if (!bad && n && b->spec->partial.n &&
+        !ranks_spread(b->spec->mesh, (void **)b->at, bytes))
+        bad = WRONG("addends: %s", nb_error_message());
+    free(bytes);
+    return bad;
+}
+
+static const char *blocks_compare(const blocks *b, int n)
+{
+    const char *bad = NULL;
+    for (int p = 0; !bad && p < n; p++)
+        if (nb_device_is_here(b->spec->mesh, p)) bad = block_check(b, p);
     return bad;
 }
 
@@ -358,6 +381,7 @@ const char *blocks_check(nb_tensor *y, nb_tensor *plain, double tolerance)
     int64_t count = nb_elements(plain);
     const char *bad = NULL;
     double *value = malloc((size_t)(count + 1) * sizeof *value);
+    double *read = malloc((size_t)(count + 1) * sizeof *read);
     if (!same_type(y, plain)) bad = WRONG("the shape or dtype is another");
     if (!bad && nb_read(plain, NB_F64, value) != NB_OK)
         bad = WRONG("the plain value: %s", nb_error_message());
@@ -368,14 +392,16 @@ const char *blocks_check(nb_tensor *y, nb_tensor *plain, double tolerance)
     b.value = value;
     b.rank = nb_stored_sizes(y, b.size);
     b.at = calloc((size_t)n + 1, sizeof *b.at);
-    for (int p = 0; !bad && p < n; p++)
-        bad = block_read(&b, p);
-    for (int p = 0; !bad && p < n; p++)
-        bad = block_check(&b, p);
-    if (!bad) bad = read_check(&b, count);
+    /* First what ranks do together, so that all do it whatever one finds. */
+    if (!bad && nb_read(y, NB_F64, read) != NB_OK)
+        bad = WRONG("reading: %s", nb_error_message());
+    if (!bad) bad = blocks_read(&b, n);
+    if (!bad) bad = blocks_compare(&b, n);
+    if (!bad) bad = read_check(&b, count, read);
     for (int p = 0; p < n; p++)
         free(b.at[p]);
     free(b.at);
+    free(read);
     free(value);
     return bad;
 }

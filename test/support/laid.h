@@ -23,10 +23,11 @@ nb_tensor *lay(nb_tensor *x, const nb_mesh *m, const char *layout);
 int layout_axes(const char *text);
 bool layout_without(char *text, const nb_mesh *m, int k);
 
-/* What steps should do, of each kind: how often, and how often without moving
- * anything, bytes of all of them and of the greatest one. */
+/* What steps should do, of each kind: how often, how often without moving
+ * anything, and the bytes that the device at a position receives. */
+enum { TRAFFIC_DEVICES = 16 };
 typedef struct traffic {
-    int64_t calls[HOPS], empty[HOPS], bytes[HOPS], greatest[HOPS];
+    int64_t calls[HOPS], empty[HOPS], bytes[HOPS][TRAFFIC_DEVICES];
 } traffic;
 
 /* Adds what it takes to compute y, as the decisions say that are made at its
@@ -34,10 +35,11 @@ typedef struct traffic {
 bool traffic_of_calls(traffic *t, int n, nb_tensor *const *y);
 bool traffic_of_reading(traffic *t, const nb_tensor *y);
 
-/* NULL if that is what has been counted since the last reset, or what is wrong. */
+/* NULL if that is what has been counted since the last reset, on the devices
+ * that are here, or what is wrong. */
 const char *traffic_check(const traffic *t, const nb_mesh *m);
 
-/* NULL if every device has the block of y that its layout says, of the value of
+/* NULL if every device that is here has the block of y that its layout says, of the value of
  * plain, and reading y gives it as well; or what is wrong.  Differences may be
  * `tolerance` of the greatest element. */
 const char *blocks_check(nb_tensor *y, nb_tensor *plain, double tolerance);

@@ -280,38 +280,54 @@ bool step_holds(nb_device *me, const step_case *c)
 }
 
 /* Part i of an all_reduce, then all others. */
-static int64_t all_reduce_bytes(int64_t count, int n, int i)
+static int64_t all_reduce_count(int64_t count, int64_t n, int64_t i)
 {
     int64_t part =
         nb_block_start(count, n, i + 1) - nb_block_start(count, n, i);
     return part * (n - 1) + count - part;
 }
 
+/* Elements of `into`, and of those the ones in `from` already. */
+static int64_t box_count(int rank, const nb_box *from, const nb_box *into)
+{
+    int64_t n = 1;
+    for (int d = 0; d < rank; d++) {
+        int64_t lo = from->start[d], hi = lo + from->size[d];
+        int64_t end = into->start[d] + into->size[d];
+        if (into->start[d] > lo) lo = into->start[d];
+        if (end < hi) hi = end;
+        n *= hi > lo ? hi - lo : 0;
+    }
+    return n;
+}
+
+int64_t hop_bytes(const nb_hop *h, const int64_t *size, int item, int position)
+{
+    const nb_mesh *m = h->from->mesh;
+    int rank = h->from->rank;
+    int64_t n = nb_cut_count(&h->axes);
+    nb_box from, into;
+    nb_spec_box(h->from, size, position, &from);
+    nb_hop_box(h, size, nb_mesh_position(h->into->mesh, m->device[position]),
+               &into);
+    int64_t count = box_count(rank, &into, &into);
+    switch (h->kind) {
+    case NB_HOP_UNREDUCE: return 0;
+    case NB_HOP_REDUCE_SCATTER: return count * (n - 1) * item;
+    case NB_HOP_ALL_REDUCE:
+        n = all_reduce_count(count, n, nb_cut_index(m, &h->axes, position));
+        return n * item;
+    default: return (count - box_count(rank, &from, &into)) * item;
+    }
+}
+
 int64_t step_bytes(const step_case *c)
 {
-    const nb_hop *s = &c->step;
-    const nb_mesh *m = s->from->mesh;
-    int n = (int)nb_cut_count(&s->axes);
     int64_t most = 0;
-    for (int p = 0; p < m->ndevices; p++) {
-        nb_box from, into;
-        int64_t bytes = 0, same = 1, i = nb_cut_index(m, &s->axes, p);
-        nb_spec_box(s->from, c->size, p, &from);
-        nb_spec_box(s->into, c->size, p, &into);
-        for (int d = 0; d < s->from->rank; d++) {
-            int64_t lo = from.start[d], hi = lo + from.size[d];
-            int64_t end = into.start[d] + into.size[d];
-            if (into.start[d] > lo) lo = into.start[d];
-            if (end < hi) hi = end;
-            same *= hi > lo ? hi - lo : 0;
-        }
-        if (s->kind == NB_HOP_ALL_REDUCE)
-            bytes = all_reduce_bytes(count_of(c, &into), n, (int)i);
-        else if (s->kind == NB_HOP_REDUCE_SCATTER)
-            bytes = count_of(c, &into) * (n - 1);
-        else if (s->kind != NB_HOP_UNREDUCE)
-            bytes = count_of(c, &into) - same;
+    int item = (int)nb_dtype_size(c->dtype);
+    for (int p = 0; p < c->step.from->mesh->ndevices; p++) {
+        int64_t bytes = hop_bytes(&c->step, c->size, item, p);
         if (bytes > most) most = bytes;
     }
-    return most * (int64_t)nb_dtype_size(c->dtype);
+    return most;
 }

@@ -23,6 +23,10 @@ step_case step_draw(const nb_mesh *m, unsigned *seed);
  * set if one is not. */
 bool step_holds(nb_device *me, const step_case *c);
 
+/* Bytes that the device at a position of the mesh before a step should receive
+ * in it: of a tensor of these sizes, elements of so many bytes. */
+int64_t hop_bytes(const nb_hop *h, const int64_t *size, int item, int position);
+
 /* Bytes that the device that receives most should receive. */
 int64_t step_bytes(const step_case *c);
 

@@ -6,6 +6,7 @@
 #include "ops/ops.h"
 #include "shard/decide/factors.h"
 #include "shard/decide/region.h"
+#include "support/steps.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,9 +45,9 @@ static void add_steps(walk *w, const nb_reshard_plan *p)
         const nb_hop *h = &p->step[k];
         w->t->calls[h->kind] += w->times;
         w->t->empty[h->kind] += h->bytes ? 0 : w->times;
-        w->t->bytes[h->kind] += h->bytes * w->times;
-        if (h->bytes > w->t->greatest[h->kind])
-            w->t->greatest[h->kind] = h->bytes;
+        for (int q = 0; q < h->from->mesh->ndevices; q++)
+            w->t->bytes[h->kind][q] +=
+                hop_bytes(h, p->size, p->item, q) * w->times;
     }
 }
 
@@ -200,20 +201,29 @@ bool traffic_of_reading(traffic *t, const nb_tensor *y)
     return whole && !w.failed;
 }
 
+static int64_t most_here(const traffic *t, const nb_mesh *m, int kind)
+{
+    int64_t most = 0;
+    for (int p = 0; p < m->ndevices; p++)
+        if (nb_device_is_here(m, p) && t->bytes[kind][p] > most)
+            most = t->bytes[kind][p];
+    return most;
+}
+
 const char *traffic_check(const traffic *t, const nb_mesh *m)
 {
     static char wrong[200];
     for (int k = NB_HOP_SLICE + 1; k < HOPS; k++) {
         nb_comm_stats s = nb_comm_stats_get(m, (nb_hop_kind)k);
         if (k == NB_HOP_UNREDUCE) continue; /* as free as a slice */
+        int64_t bytes = most_here(t, m, k);
         if (s.calls <= t->calls[k] && s.calls >= t->calls[k] - t->empty[k] &&
-            s.bytes <= t->bytes[k] && s.bytes >= t->greatest[k])
+            s.bytes == bytes)
             continue;
         snprintf(wrong, sizeof wrong,
                  "%s: %lld of %lld bytes, but %lld of %lld were planned",
                  nb_hop_name((nb_hop_kind)k), (long long)s.calls,
-                 (long long)s.bytes, (long long)t->calls[k],
-                 (long long)t->bytes[k]);
+                 (long long)s.bytes, (long long)t->calls[k], (long long)bytes);
         return wrong;
     }
     return NULL;
