@@ -1,8 +1,9 @@
 /* test_engine.c - how tensors behave: scopes, errors, laziness, history,
- * dtypes, views, sources.  Sentences with the expected value on the page. */
+ * dtypes, views, sources, shelves.  Sentences with the expected value on the page. */
 #include "base/memory.h"
 #include "core/tensor.h"
 #include "nabla/nabla.h"
+#include "run/shelf.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -314,6 +315,36 @@ static void equal_programs_have_equal_hashes(void **state)
     nb_graph_free(c);
 }
 
+static int gone;
+
+static void note_gone(void *it)
+{
+    gone = *(int *)it;
+}
+
+static void a_shelf_lets_go_of_what_was_used_longest_ago(void **state)
+{
+    int thing[] = {1, 2, 3, 4};
+    nb_shelf s = {PTHREAD_MUTEX_INITIALIZER, NULL, 2, note_gone};
+    (void)state;
+    nb_shelved *first = nb_shelf_put(&s, 10, &thing[0], true);
+    nb_shelf_return(&s, nb_shelf_put(&s, 20, &thing[1], true));
+    nb_shelved *again = nb_shelf_take(&s, 10);
+    assert_ptr_equal(again, first);
+    nb_shelf_return(&s, again);
+    nb_shelf_return(&s, nb_shelf_put(&s, 30, &thing[2], true));
+    assert_int_equal(gone, 2);
+    assert_null(nb_shelf_take(&s, 20));
+    nb_shelved *equal = nb_shelf_put(&s, 10, &thing[3], true);
+    assert_ptr_equal(equal, first); /* who was first with it */
+    assert_int_equal(gone, 4);
+    nb_shelf_return(&s, equal);
+    nb_shelf_clear(&s);
+    assert_int_equal(gone, 3);
+    nb_shelf_return(&s, first); /* was held all the time */
+    assert_int_equal(gone, 1);
+}
+
 static void the_block_cache_gives_memory_back(void **state)
 {
     (void)state;
@@ -351,6 +382,7 @@ int main(void)
         SENTENCE(empty_and_scalar_tensors_work),
         SENTENCE(a_wrong_listing_is_refused_with_its_line),
         SENTENCE(equal_programs_have_equal_hashes),
+        SENTENCE(a_shelf_lets_go_of_what_was_used_longest_ago),
         SENTENCE(the_block_cache_gives_memory_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,9 +13,9 @@
 #include "backend/cpu/llvm.h"
 #include "core/graph.h"
 #include "run/check.h"
+#include "run/shelf.h"
 #include "transform/region.h"
 
-#include <pthread.h>
 #include <string.h>
 
 enum {
@@ -25,35 +25,20 @@ enum {
     SEEN = 4096
 };
 
-typedef struct program {
-    struct program *next;
-    uint64_t hash;
-    nb_exec *exec; /* NULL: it cannot be compiled */
-    atomic_int refs;
-} program;
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static program *first; /* the one used last in front */
-static uint64_t seen[SEEN];
-
-static void program_drop(program *p)
+static void drop(void *exec)
 {
-    if (atomic_fetch_sub(&p->refs, 1) != 1) return;
-    nb_exec_drop(p->exec);
-    nb_free(p);
+    nb_exec_drop(exec);
 }
+
+/* Executables, or that a program cannot be compiled. */
+static nb_shelf programs = {PTHREAD_MUTEX_INITIALIZER, NULL, KEPT, drop};
+static _Atomic uint64_t seen[SEEN];
 
 void nb_lazy_clear(void)
 {
-    pthread_mutex_lock(&lock);
-    program *p = first;
-    first = NULL;
-    memset(seen, 0, sizeof seen);
-    pthread_mutex_unlock(&lock);
-    for (program *next; p; p = next) {
-        next = p->next;
-        program_drop(p);
-    }
+    nb_shelf_clear(&programs);
+    for (int i = 0; i < SEEN; i++)
+        seen[i] = 0;
 }
 
 /* What a realisation would compile: from `in` to `out`, both kept. */
@@ -162,69 +147,29 @@ bool nb_graph_is_closed(const nb_graph *g)
 /* Whether the program has been here before. */
 static bool has_been_seen(uint64_t hash)
 {
-    bool so = seen[hash % SEEN] == hash;
-    seen[hash % SEEN] = hash;
-    return so;
-}
-
-static void trim(void)
-{
-    program *p = first;
-    for (int i = 1; p && i < KEPT; i++)
-        p = p->next;
-    if (!p) return;
-    program *old = p->next;
-    p->next = NULL;
-    for (program *next; old; old = next) {
-        next = old->next;
-        program_drop(old);
-    }
-}
-
-static program *find(uint64_t hash)
-{
-    for (program **at = &first; *at; at = &(*at)->next) {
-        program *p = *at;
-        if (p->hash != hash) continue;
-        *at = p->next;
-        p->next = first;
-        atomic_fetch_add(&p->refs, 1);
-        return first = p;
-    }
-    return NULL;
+    return atomic_exchange(&seen[hash % SEEN], hash) == hash;
 }
 
 /* Takes the graph.  A program that cannot be compiled is kept as that. */
-static program *make(nb_graph *g, uint64_t hash, bool later)
+static nb_shelved *make(nb_graph *g, uint64_t hash, bool later)
 {
-    program *p = nb_alloc_zero(sizeof *p);
-    if (!p) return nb_graph_free(g), NULL;
-    p->hash = hash;
-    p->refs = 2;
-    p->exec = later ? nb_exec_lower(g) : nb_exec_new(g);
-    if (!p->exec) nb_error_clear();
-    pthread_mutex_lock(&lock);
-    p->next = first;
-    first = p;
-    trim();
-    pthread_mutex_unlock(&lock);
-    return p;
+    nb_exec *e = later ? nb_exec_lower(g) : nb_exec_new(g);
+    if (!e) nb_error_clear();
+    return nb_shelf_put(&programs, hash, e, true);
 }
 
 /* The program of a job, NULL without an error if it had better not be
  * compiled. */
-static program *program_of(const job *j)
+static nb_shelved *program_of(const job *j)
 {
     nb_graph *g;
+    uint64_t hash;
     if (nb_graph_of(j->in.n, j->in.at, j->out.n, j->out.at, &g) != NB_OK)
         return NULL;
-    uint64_t hash = nb_graph_hash(g);
-    pthread_mutex_lock(&lock);
-    program *p = find(hash);
-    bool wanted =
-        nb_graph_is_closed(g) && (j->work >= LONG || has_been_seen(hash));
-    pthread_mutex_unlock(&lock);
-    if (!p && wanted) return make(g, hash, false);
+    if (!nb_graph_known_by(g, &hash)) return nb_graph_free(g), NULL;
+    nb_shelved *p = nb_shelf_take(&programs, hash);
+    if (!p && nb_graph_is_closed(g) && (j->work >= LONG || has_been_seen(hash)))
+        return make(g, hash, false);
     nb_graph_free(g);
     return p;
 }
@@ -259,12 +204,12 @@ static bool run_on(const job *j, nb_exec *e, nb_tensor **y)
     return ok;
 }
 
-static bool run(const job *j, program *p)
+static bool run(const job *j, nb_exec *e)
 {
     nb_tensor **y = nb_array(j->out.n);
     bool ok = y && nb_scope_open() == NB_OK;
     if (ok) {
-        ok = run_on(j, p->exec, y);
+        ok = run_on(j, e, y);
         for (int i = 0; ok && i < j->out.n; i++)
             settle(j->out.at[i], y[i]);
         nb_scope_close(0, NULL);
@@ -276,7 +221,7 @@ static bool run(const job *j, program *p)
 /* For programs that run many times */
 
 struct nb_program {
-    program *of; /* shared by equal ones, or */
+    nb_shelved *of; /* shared by equal ones, or */
     nb_exec *own;
     bool at; /* no op keeps what it is given: runs on memory alone */
 };
@@ -284,18 +229,17 @@ struct nb_program {
 static void drop_program(nb_program *p)
 {
     if (!p) return;
-    if (p->of) program_drop(p->of);
+    nb_shelf_return(&programs, p->of);
     nb_exec_drop(p->own);
     nb_free(p);
 }
 
 /* Takes the graph. */
-static program *shared(nb_graph *g, bool later)
+static nb_shelved *shared(nb_graph *g, bool later)
 {
-    uint64_t hash = nb_graph_hash(g);
-    pthread_mutex_lock(&lock);
-    program *p = find(hash);
-    pthread_mutex_unlock(&lock);
+    uint64_t hash;
+    if (!nb_graph_known_by(g, &hash)) return nb_graph_free(g), NULL;
+    nb_shelved *p = nb_shelf_take(&programs, hash);
     if (!p) return make(g, hash, later);
     nb_graph_free(g);
     return p;
@@ -321,7 +265,7 @@ static nb_program *make_program(int nx, nb_tensor *const *x, int ny,
         p->of = shared(g, later);
     else
         p->own = later ? nb_exec_lower(g) : nb_exec_new(g);
-    if (p->own || (p->of && p->of->exec)) return p;
+    if (p->own || (p->of && p->of->it)) return p;
     nb_error_clear();
     drop_program(p);
     return NULL;
@@ -329,7 +273,7 @@ static nb_program *make_program(int nx, nb_tensor *const *x, int ny,
 
 static nb_exec *exec_of(const nb_program *p)
 {
-    return p->of ? p->of->exec : p->own;
+    return p->of ? p->of->it : p->own;
 }
 
 /* Whoever watches values wants tensors. */
@@ -376,12 +320,14 @@ bool nb_lazy_run(int n, nb_tensor **node, int nroots, nb_tensor *const *root,
     bool ok = survey(&j, n, node) &&
               (!j.fits || find_results(&j, n, node, nroots, root));
     nb_graph_unlock();
-    program *p = ok && j.fits ? program_of(&j) : NULL;
-    if (p && p->exec) {
-        ok = run(&j, p);
+    bool failed = nb_failed();
+    nb_shelved *p = ok && j.fits ? program_of(&j) : NULL;
+    ok = ok && nb_failed() == failed;
+    if (p && p->it) {
+        ok = run(&j, p->it);
         *done = ok;
     }
-    if (p) program_drop(p);
+    nb_shelf_return(&programs, p);
     job_free(&j);
     return ok;
 }

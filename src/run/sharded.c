@@ -6,95 +6,33 @@
 #include "run/sharded.h"
 
 #include "run/lazy.h"
+#include "run/shelf.h"
 #include "run/spmd.h"
 #include "transform/region.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
-
-enum { KEPT = 64 };
-
-typedef struct program {
-    struct program *next;
-    uint64_t hash;
-    nb_spmd *spmd;
-    atomic_int refs;
-} program;
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static program *first;
-
-static void program_drop(program *p)
+static void drop(void *spmd)
 {
-    if (!p || atomic_fetch_sub(&p->refs, 1) != 1) return;
-    nb_spmd_drop(p->spmd);
-    nb_free(p);
+    nb_spmd_drop(spmd);
 }
 
-/* Drops all programs behind the first n. */
-static void trim(int n)
-{
-    program **at = &first;
-    for (; n && *at; n--)
-        at = &(*at)->next;
-    program *old = *at;
-    *at = NULL;
-    for (program *next; old; old = next) {
-        next = old->next;
-        program_drop(old);
-    }
-}
+static nb_shelf programs = {PTHREAD_MUTEX_INITIALIZER, NULL, 64, drop};
 
 void nb_sharded_clear(void)
 {
-    pthread_mutex_lock(&lock);
-    trim(0);
-    pthread_mutex_unlock(&lock);
+    nb_shelf_clear(&programs);
 }
 
-static program *find(uint64_t hash)
-{
-    for (program **at = &first; *at; at = &(*at)->next) {
-        program *p = *at;
-        if (p->hash != hash) continue;
-        *at = p->next;
-        p->next = first;
-        atomic_fetch_add(&p->refs, 1);
-        return first = p;
-    }
-    return NULL;
-}
-
-/* Takes the graph. */
-static program *make(nb_graph *g, uint64_t hash, bool keep)
-{
-    program *p = nb_alloc_zero(sizeof *p);
-    if (!p) return nb_graph_free(g), NULL;
-    p->hash = hash;
-    p->refs = keep ? 2 : 1;
-    p->spmd = nb_spmd_new(g, false);
-    if (!p->spmd) return nb_free(p), NULL;
-    if (!keep) return p;
-    pthread_mutex_lock(&lock);
-    p->next = first;
-    first = p;
-    trim(KEPT);
-    pthread_mutex_unlock(&lock);
-    return p;
-}
-
-static program *program_of(const nb_list *in, const nb_list *out)
+static nb_shelved *program_of(const nb_list *in, const nb_list *out)
 {
     nb_graph *g;
+    uint64_t hash;
     if (nb_graph_of(in->n, in->at, out->n, out->at, &g) != NB_OK) return NULL;
-    uint64_t hash = nb_graph_hash(g);
+    if (!nb_graph_known_by(g, &hash)) return nb_graph_free(g), NULL;
     bool keep = nb_graph_is_closed(g);
-    pthread_mutex_lock(&lock);
-    program *p = keep ? find(hash) : NULL;
-    pthread_mutex_unlock(&lock);
-    if (!p) return make(g, hash, keep);
-    nb_graph_free(g);
-    return p;
+    nb_shelved *p = keep ? nb_shelf_take(&programs, hash) : NULL;
+    if (p) return nb_graph_free(g), p;
+    nb_spmd *made = nb_spmd_new(g, false);
+    return made ? nb_shelf_put(&programs, hash, made, keep) : NULL;
 }
 
 bool nb_sharded_any(int n, nb_tensor *const *node)
@@ -172,17 +110,17 @@ static void settle(nb_tensor *x, const nb_tensor *value)
 
 static bool run(const nb_list *in, const nb_list *out)
 {
-    program *p = program_of(in, out);
+    nb_shelved *p = program_of(in, out);
     nb_tensor **y = p ? nb_array(out->n) : NULL;
     bool ok = y && nb_scope_open() == NB_OK;
     if (ok) {
-        ok = nb_spmd_run(p->spmd, in->at, y);
+        ok = nb_spmd_run(p->it, in->at, y);
         for (int i = 0; ok && i < out->n; i++)
             settle(out->at[i], y[i]);
         nb_scope_close(0, NULL);
     }
     nb_free(y);
-    program_drop(p);
+    nb_shelf_return(&programs, p);
     return ok;
 }
 

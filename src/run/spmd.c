@@ -6,6 +6,7 @@
 #include "run/exec.h"
 #include "run/exec_parts.h"
 #include "run/shards.h"
+#include "run/shelf.h"
 #include "run/spmd_local.h"
 #include "shard/decide/resolve.h"
 
@@ -107,9 +108,8 @@ static bool add_device(nb_spmd *s, const nb_graph *g, nb_tensor *const *node,
     nb_free(made.number);
     nb_graph *local = made.graph;
     if (!ok) return nb_graph_free(local), false;
-    bool failed = nb_failed();
-    uint64_t hash = nb_graph_hash(local);
-    if (nb_failed() != failed) return nb_graph_free(local), false;
+    uint64_t hash;
+    if (!nb_graph_known_by(local, &hash)) return nb_graph_free(local), false;
     int k = 0;
     while (k < s->nfamilies && s->family[k].hash != hash)
         k++;
