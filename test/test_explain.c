@@ -155,6 +155,31 @@ static void a_value_moves_once(void)
     nb_explanation_drop(e);
 }
 
+static nb_status whole_then_blocks(void *ctx, int nx, nb_tensor *const *x,
+                                   int *ny, nb_tensor **y)
+{
+    const nb_mesh *m = nb_mesh_parse(M24);
+    (void)ctx, (void)nx;
+    y[0] = nb_reshard(x[0], nb_spec_parse(m, "[., .]"));
+    y[1] = nb_reshard(x[0], nb_spec_parse(m, "[., tp]"));
+    return *ny = 2, NB_OK;
+}
+
+static void is_true(nb_func *f, const nb_mesh *m, nb_tensor *const *x);
+
+/* Once all of x is everywhere, blocks of it cost nothing. */
+static void a_value_moves_from_where_it_is_nearest(void)
+{
+    nb_tensor *x[] = {laid(M24, "[dp, .]", 8, 8), laid(M24, "[., .]", 8, 8)};
+    nb_func *f = nb_func_new(whole_then_blocks, NULL);
+    nb_explanation *e = explained(f, 2, x);
+    expect(nb_explanation_rows(e) == 1 &&
+               says(e, 0, "all_gather", "dp", 128, "asked for by reshard"),
+           "one gather, %d rows", nb_explanation_rows(e));
+    nb_explanation_drop(e);
+    is_true(f, nb_mesh_parse(M24), x);
+}
+
 static void nothing_is_said_without_a_mesh(void)
 {
     nb_tensor *x[] = {draw(2, (int64_t[]){4, 4}, -1, 1),
@@ -566,6 +591,7 @@ int main(void)
         what_is_right_is_found_right,
         what_is_wrong_is_named,
         what_one_finds_all_report,
+        a_value_moves_from_where_it_is_nearest,
         faults_are_errors,
     };
     none_leaks(sizeof test / sizeof test[0], test);

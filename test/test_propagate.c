@@ -211,7 +211,7 @@ static const worked cases[] = {
      "add",
      "[tp, .]",
      192,
-     576},
+     384},
     {"but not if somebody else has it whole",
      TP4,
      whole_for_another,

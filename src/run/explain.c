@@ -1,12 +1,11 @@
 /* explain.c - the collectives of a program, with their reasons.
  *
- * The rows are the moves of a device's program as it is made to be run, in its
- * order, and one more for each reduction that results leave pending. */
+ * The rows are the moves of a program that is to be run, in its order, and one
+ * more for each reduction that results leave pending. */
 #include "run/explain.h"
 
 #include "run/recording.h"
 #include "run/spmd.h"
-#include "run/spmd_local.h"
 #include "shard/decide/factors.h"
 #include "shard/decide/region.h"
 #include "shard/graph/reason.h"
@@ -37,11 +36,6 @@ void nb_explanation_drop(nb_explanation *e)
 }
 
 /* Making rows */
-
-static bool is_talk(const nb_hop *h)
-{
-    return h->kind != NB_HOP_SLICE && h->kind != NB_HOP_UNREDUCE;
-}
 
 static char *finish(nb_text *t)
 {
@@ -151,7 +145,8 @@ static bool add_move(nb_explanation *e, const nb_occasion *o)
     bool ok = true;
     int before = e->n;
     for (int k = 0; ok && k < o->plan->n; k++)
-        if (is_talk(&o->plan->step[k])) ok = add_hop(e, o, &o->plan->step[k]);
+        if (nb_hop_talks(&o->plan->step[k]))
+            ok = add_hop(e, o, &o->plan->step[k]);
     e->moves += e->n > before;
     return ok;
 }
@@ -159,16 +154,6 @@ static bool add_move(nb_explanation *e, const nb_occasion *o)
 static bool moved(void *ctx, const nb_occasion *o)
 {
     return add_move(ctx, o);
-}
-
-static bool add_moves(nb_explanation *e, const nb_occasion *o)
-{
-    nb_local made;
-    nb_watcher w = {moved, e};
-    if (!nb_spmd_local(o->g, o->node, o->lay, 0, &w, &made)) return false;
-    nb_graph_free(made.graph);
-    nb_free(made.number);
-    return true;
 }
 
 /* A result that is pending is reduced when somebody uses it. */
@@ -201,7 +186,7 @@ static bool explain(void *ctx, const nb_graph *g, nb_tensor *const *node,
     const nb_mesh *m = lay->mesh;
     for (int k = 0; k < m->naxes; k++)
         e->priced = e->priced || m->byte[k] != 1 || m->message[k] != 0;
-    bool ok = add_moves(e, &o);
+    bool ok = nb_layouts_watch(g, node, lay, &(nb_watcher){moved, e, false});
     for (int i = 0; ok && i < g->ny; i++)
         ok = add_reading(e, o, i);
     return ok;

@@ -103,7 +103,7 @@ static bool add_device(nb_spmd *s, const nb_graph *g, nb_tensor *const *node,
                        const nb_layouts *lay, int position)
 {
     nb_local made;
-    if (!nb_spmd_local(g, node, lay, position, NULL, &made)) return false;
+    if (!nb_spmd_local(g, node, lay, position, &made)) return false;
     bool ok = add_numbers(s, position, &made);
     nb_free(made.number);
     nb_graph *local = made.graph;

@@ -1,7 +1,7 @@
 /* spmd_local.c - from a program on whole tensors to that of one device.
  *
  * A value of a line may be there in several layouts; it is moved to another at
- * most once.  Inside, lanes are lanes, but for thin ones, which every device
+ * most once, from the nearest.  Inside, lanes are lanes, but for thin ones, which every device
  * leaves out: nothing varies along them. */
 #include "run/spmd_localiser.h"
 
@@ -49,50 +49,34 @@ static nb_tensor *from_stored(nb_tensor *x, const nb_tensor *global)
     return x;
 }
 
-static bool add_version(nb_localiser *m, int line, const nb_spec *spec,
+static bool add_variant(nb_localiser *m, int line, const nb_spec *spec,
                         nb_tensor *x)
 {
-    nb_variant *v = x ? nb_alloc(sizeof *v) : NULL, **at = &m->of[line];
-    if (!v) return false;
-    *v = (nb_variant){NULL, spec, x};
-    while (*at)
-        at = &(*at)->next;
-    *at = v;
-    return true;
+    return x && nb_variants_add(&m->there, line, spec, x);
 }
 
-static bool tell(const nb_localiser *m, nb_occasion o)
+/* Through the steps of a plan, with all stored dims visible. */
+static nb_tensor *follow(nb_localiser *m, nb_tensor *x,
+                         const nb_reshard_plan *p)
 {
-    if (!m->watcher) return true;
-    o.g = m->g;
-    o.node = m->node;
-    o.lay = m->lay;
-    o.within = m->within;
-    o.times = m->times;
-    return m->watcher->moved(m->watcher->ctx, &o);
-}
-
-nb_tensor *nb_localiser_value(nb_localiser *m, int line, const nb_spec *want,
-                              int user, int operand)
-{
-    const nb_tensor *global = m->node[line];
-    int64_t size[NB_MAX_DIMS];
-    nb_variant *v = m->of[line];
-    for (; v; v = v->next)
-        if (nb_spec_same_layout(v->spec, want)) return v->x;
-    v = m->of[line];
-    nb_stored_sizes(global, size);
-    const nb_reshard_plan *p = nb_reshard_find(
-        v->spec, want, size, (int)nb_dtype_size((nb_dtype)global->dtype), NULL);
-    nb_occasion o = {.line = line, .user = user, .operand = operand, .plan = p};
-    if (!p || !tell(m, o)) return NULL;
-    nb_tensor *x = to_stored(v->x, global);
     for (int k = 0; k < p->n && x; k++) {
-        nb_box to = box_of(m, p->step[k].into, global);
+        nb_box to;
+        nb_spec_box(p->step[k].into, p->size, m->position, &to);
         x = nb_move(x, p, k, &to, &m->token);
     }
+    return x;
+}
+
+nb_tensor *nb_localiser_value(nb_localiser *m, int line, const nb_spec *want)
+{
+    const nb_tensor *global = m->node[line];
+    const nb_variant *v = nb_variants_find(&m->there, line, want);
+    if (v) return v->x;
+    const nb_reshard_plan *p =
+        nb_variants_plan(&m->there, line, global, want, &v);
+    nb_tensor *x = p ? follow(m, to_stored(v->x, global), p) : NULL;
     x = x ? from_stored(x, global) : NULL;
-    return add_version(m, line, want, x) ? x : NULL;
+    return add_variant(m, line, want, x) ? x : NULL;
 }
 
 /* Calls */
@@ -142,16 +126,7 @@ static nb_tensor *beside(const nb_blocks *b, int t, nb_tensor *x)
     nb_localiser *m = b->ctx;
     const nb_reshard_plan *p = m->decision->share[t];
     const nb_tensor *global = t < m->call->nin ? m->call->in[t] : m->call->out;
-    nb_occasion o = {.line = m->line, .user = m->line, .operand = t};
-    if (t < m->call->nin) o.line = m->g->line[m->line].in[t];
-    o.reach = true;
-    o.plan = p;
-    x = x && tell(m, o) ? to_stored(x, global) : NULL;
-    for (int k = 0; k < p->n && x; k++) {
-        nb_box to;
-        nb_spec_box(p->step[k].into, p->size, m->position, &to);
-        x = nb_move(x, p, k, &to, &m->token);
-    }
+    x = x ? follow(m, to_stored(x, global), p) : NULL;
     return x ? from_stored(x, global) : NULL;
 }
 
@@ -204,16 +179,12 @@ static bool operands(nb_localiser *m, int line, const nb_call *c,
     for (int i = 0; ok && i < c->nin; i++) {
         const nb_spec *s = d ? d->need[i] : m->lay->spec[l->in[i]];
         in[i] = !s  ? NULL
-                : d ? nb_localiser_value(m, l->in[i], s, line, i)
-                    : m->of[l->in[i]]->x;
+                : d ? nb_localiser_value(m, l->in[i], s)
+                    : m->there.of[l->in[i]]->x;
         ok = in[i];
         if (ok && !l->multi) from[i] = box_of(m, s, c->in[i]);
         if (!ok || !d || !d->reach[i]) continue;
-        nb_occasion o = {.line = l->in[i], .user = line, .operand = i};
-        o.reach = true;
-        o.plan = d->reach[i];
-        ok = tell(m, o) &&
-             (in[i] = fetch(m, c, i, in[i], d->reach[i], &from[i]));
+        ok = (in[i] = fetch(m, c, i, in[i], d->reach[i], &from[i]));
     }
     return ok;
 }
@@ -230,7 +201,7 @@ static bool compute(nb_localiser *m, int line, const nb_call *c,
     m->call = c;
     m->decision = d;
     m->line = line;
-    return add_version(m, line, give, call_one(m, c, in, from, &to));
+    return add_variant(m, line, give, call_one(m, c, in, from, &to));
 }
 
 static const nb_spec *part_spec(const nb_localiser *m, int line, int64_t k)
@@ -244,14 +215,14 @@ static bool call(nb_localiser *m, int line)
     const nb_spec *spec = m->lay->spec[line];
     nb_call c = nb_call_of(m->node[line]);
     if (c.op == &nb_op_part)
-        return add_version(m, line,
+        return add_variant(m, line,
                            m->lay->decision[l->in[0]]
                                ? part_spec(m, l->in[0], c.attr[0])
                                : spec,
                            m->part[l->in[0]][c.attr[0]]);
     if (c.op->places)
-        return add_version(m, line, spec,
-                           nb_localiser_value(m, l->in[0], spec, line, 0));
+        return add_variant(m, line, spec,
+                           nb_localiser_value(m, l->in[0], spec));
     const nb_decision *d = m->lay->decision[line];
     size_t n = (size_t)c.nin + 1;
     nb_tensor **in = nb_alloc(n * sizeof *in);
@@ -265,14 +236,14 @@ static bool call(nb_localiser *m, int line)
 /* A number in an expression: every device has it. */
 static bool constant(nb_localiser *m, int line)
 {
-    return add_version(m, line, m->lay->spec[line],
+    return add_variant(m, line, m->lay->spec[line],
                        nb_line_number(&m->g->line[line]));
 }
 
 static bool input(nb_localiser *m, int line)
 {
     if (m->given)
-        return add_version(m, line, m->lay->spec[line], m->given[line]);
+        return add_variant(m, line, m->lay->spec[line], m->given[line]);
     const nb_spec *s = m->lay->spec[line];
     const nb_tensor *global = m->node[line];
     nb_box b = box_of(m, s, global);
@@ -281,7 +252,7 @@ static bool input(nb_localiser *m, int line)
         shape.size[d] = nb_extent_of(b.size[d]);
     nb_tensor *x = nb_stand_in((nb_dtype)global->dtype, &shape);
     return nb_list_add(&m->in, x) &&
-           add_version(m, line, s, from_stored(x, global));
+           add_variant(m, line, s, from_stored(x, global));
 }
 
 bool nb_localiser_lines(nb_localiser *m)
@@ -308,30 +279,15 @@ bool nb_localiser_begin(nb_localiser *m, const nb_graph *g,
     *m = (nb_localiser){.g = g, .node = node, .lay = lay, .mesh = lay->mesh};
     m->position = position;
     m->root = m;
-    m->times = 1;
-    m->of = nb_alloc_zero(n * sizeof *m->of);
     m->part = nb_alloc_zero(n * sizeof *m->part);
-    return m->of && m->part;
-}
-
-void nb_localiser_enter(nb_localiser *sub, const nb_localiser *m,
-                        const nb_op *op, int64_t times)
-{
-    sub->watcher = m->watcher;
-    sub->within = op;
-    sub->times = m->times * times;
+    return m->part && nb_variants_init(&m->there, g->n);
 }
 
 void nb_localiser_end(nb_localiser *m)
 {
-    for (int k = 0; k < m->g->n; k++) {
-        for (nb_variant *v = m->of ? m->of[k] : NULL, *next; v; v = next) {
-            next = v->next;
-            nb_free(v);
-        }
-        if (m->part) nb_free(m->part[k]);
-    }
-    nb_free(m->of);
+    for (int k = 0; m->part && k < m->g->n; k++)
+        nb_free(m->part[k]);
+    nb_variants_free(&m->there);
     nb_free(m->part);
     nb_free(m->number);
     nb_list_free(&m->in);
@@ -346,7 +302,7 @@ static nb_graph *finish(nb_localiser *m)
     bool ok = true;
     for (int i = 0; ok && i < g->ny; i++) {
         int k = g->result[i];
-        nb_tensor *y = nb_localiser_value(m, k, m->lay->spec[k], -1, i);
+        nb_tensor *y = nb_localiser_value(m, k, m->lay->spec[k]);
         ok = y && nb_list_add(&m->out, to_stored(y, m->node[k]));
     }
     for (int i = 0; ok && i < m->nnumbers; i++)
@@ -357,13 +313,11 @@ static nb_graph *finish(nb_localiser *m)
 }
 
 bool nb_spmd_local(const nb_graph *g, nb_tensor *const *node,
-                   const nb_layouts *lay, int position,
-                   const nb_watcher *watcher, nb_local *to)
+                   const nb_layouts *lay, int position, nb_local *to)
 {
     nb_localiser m;
     *to = (nb_local){0};
     bool ok = nb_localiser_begin(&m, g, node, lay, position);
-    m.watcher = watcher;
     ok = ok && (m.token = nb_token_new()) && nb_localiser_lines(&m) &&
          (to->graph = finish(&m));
     if (ok) {

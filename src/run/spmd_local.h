@@ -3,7 +3,7 @@
 #define NB_RUN_SPMD_LOCAL_H
 
 #include "core/graph.h"
-#include "shard/graph/reason.h"
+#include "shard/decide/layouts.h"
 
 /* What a device does: inputs are those of the graph, then what it captures, each
  * with its stored dims visible, then numbers, which are its own; results
@@ -15,10 +15,8 @@ typedef struct nb_local {
 } nb_local;
 
 /* That of the device at `position`, both yours.  node is the graph recorded on
- * stand-ins that lie on the mesh.  The watcher, or NULL, is told of every move
- * when it is made, in their order, which is that of all devices. */
+ * stand-ins that lie on the mesh. */
 bool nb_spmd_local(const nb_graph *g, nb_tensor *const *node,
-                   const nb_layouts *lay, int position,
-                   const nb_watcher *watcher, nb_local *to);
+                   const nb_layouts *lay, int position, nb_local *to);
 
 #endif

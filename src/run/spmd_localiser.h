@@ -3,13 +3,8 @@
 #define NB_RUN_SPMD_LOCALISER_H
 
 #include "run/spmd_local.h"
+#include "shard/decide/variants.h"
 #include "transform/region.h"
-
-typedef struct nb_variant {
-    struct nb_variant *next;
-    const nb_spec *spec;
-    nb_tensor *x;
-} nb_variant;
 
 typedef struct nb_localiser {
     const nb_graph *g;
@@ -17,7 +12,7 @@ typedef struct nb_localiser {
     const nb_layouts *lay;
     const nb_mesh *mesh;
     int position;
-    nb_variant **of;           /* by line; the first is as the line is made */
+    nb_variants there;         /* values of lines */
     nb_tensor ***part;         /* by line with several results: all of them */
     nb_tensor *const *given;   /* values of the inputs; NULL: stand-ins */
     struct nb_localiser *root; /* whose inputs numbers are */
@@ -28,9 +23,6 @@ typedef struct nb_localiser {
     nb_list in, out, at_number;
     int64_t *number; /* of this device: inputs after all others */
     int nnumbers, room;
-    const nb_watcher *watcher;
-    const nb_op *within; /* whose program it is; NULL: nobody's */
-    int64_t times;       /* that it runs */
 } nb_localiser;
 
 bool nb_localiser_begin(nb_localiser *m, const nb_graph *g,
@@ -41,15 +33,8 @@ void nb_localiser_end(nb_localiser *m);
 /* Records all lines. */
 bool nb_localiser_lines(nb_localiser *m);
 
-/* A program inside an op of this one, that runs so often for each run of this:
- * who watches one watches the other. */
-void nb_localiser_enter(nb_localiser *sub, const nb_localiser *m,
-                        const nb_op *op, int64_t times);
-
-/* The value of a line in the layout in which line `user` wants that operand; or
- * a result, by its number, where user is -1. */
-nb_tensor *nb_localiser_value(nb_localiser *m, int line, const nb_spec *want,
-                              int user, int operand);
+/* The value of a line in the layout in which somebody wants it. */
+nb_tensor *nb_localiser_value(nb_localiser *m, int line, const nb_spec *want);
 
 /* A number of this device: an input, so that devices share a program. */
 nb_tensor *nb_localiser_number(nb_localiser *m, int64_t n);

@@ -17,14 +17,13 @@ static bool record_inside(nb_localiser *m, const nb_call *c,
 {
     nb_localiser sub;
     bool ok = nb_localiser_begin(&sub, b->graph, b->node, &b->lay, m->position);
-    nb_localiser_enter(&sub, m, c->op, 1);
     sub.given = in;
     sub.root = m->root;
     sub.token = m->token;
     ok = ok && nb_localiser_lines(&sub);
     for (int k = 0; ok && k < b->graph->ny; k++)
         ok = (out[k] = nb_localiser_value(&sub, b->graph->result[k],
-                                          nb_inside_result(c, d, k), -1, k));
+                                          nb_inside_result(c, d, k)));
     m->token = sub.token;
     nb_localiser_end(&sub);
     return ok;
@@ -57,7 +56,7 @@ static nb_graph *turn_of(nb_localiser *sub, const nb_call *c,
     for (int k = 0; ok && k < b->graph->ny; k++)
         ok = nb_list_add(&sub->out,
                          nb_localiser_value(sub, b->graph->result[k],
-                                            nb_inside_result(c, d, k), -1, k));
+                                            nb_inside_result(c, d, k)));
     ok = ok && insert(&out, &sub->out, carries, sub->token) &&
          nb_graph_of(in.n, in.at, out.n, out.at, &g) == NB_OK;
     nb_list_free(&in);
@@ -101,7 +100,6 @@ static bool loop(nb_localiser *m, const nb_call *c, const nb_decision *d,
     bool ok = c->op->repeats(c, &t) &&
               nb_localiser_begin(&sub, b->graph, b->node, &b->lay, m->position);
     if (!ok) return nb_op_leave(op), false;
-    nb_localiser_enter(&sub, m, c->op, t.length);
     if (op) op->region[0] = turn_of(&sub, c, d, b, t.carries);
     ok = op && op->region[0] && record_loop(m, c, op, &sub, &t, in, out);
     nb_localiser_end(&sub);

@@ -1,6 +1,6 @@
 /* traffic.c - what a graph of calls must move, from its decisions alone: an
- * operand that does not lie as the call needs it follows the plan, once for
- * each layout that somebody needs. */
+ * operand that does not lie as the call needs it follows the cheapest plan from
+ * where it is by then, once for each layout that somebody needs. */
 #include "support/laid.h"
 
 #include "ops/ops.h"
@@ -51,15 +51,6 @@ static void add_steps(walk *w, const nb_reshard_plan *p)
     }
 }
 
-static void add_plan(walk *w, const nb_tensor *x, const nb_spec *from,
-                     const nb_spec *into)
-{
-    int64_t size[NB_MAX_DIMS];
-    nb_stored_sizes(x, size);
-    add_steps(w, nb_reshard_find(from, into, size,
-                                 (int)nb_dtype_size((nb_dtype)x->dtype), NULL));
-}
-
 /* What line k is made as, before anybody asks for another layout. */
 static const nb_spec *made(const nb_graph *g, const nb_layouts *l, int k)
 {
@@ -70,12 +61,34 @@ static const nb_spec *made(const nb_graph *g, const nb_layouts *l, int k)
     return l->decision[k] ? l->decision[k]->give[0] : l->spec[k];
 }
 
+static const nb_reshard_plan *plan_of(const nb_tensor *x, const nb_spec *from,
+                                      const nb_spec *into)
+{
+    int64_t size[NB_MAX_DIMS];
+    nb_stored_sizes(x, size);
+    return nb_reshard_find(from, into, size,
+                           (int)nb_dtype_size((nb_dtype)x->dtype), NULL);
+}
+
+/* From the layout that it is made in, or from one that it has been moved to and
+ * that is cheaper to leave. */
 static void need(walk *w, const nb_graph *g, const nb_layouts *l,
                  nb_tensor *const *node, int k, const nb_spec *s)
 {
     const nb_spec *own = made(g, l, k);
-    if (nb_spec_same_layout(own, s) || is_seen(w, k, s)) return;
-    add_plan(w, node[k], own, s);
+    if (nb_spec_same_layout(own, s)) return;
+    int before = w->n;
+    if (is_seen(w, k, s)) return;
+    const nb_reshard_plan *best = plan_of(node[k], own, s);
+    for (int i = 0; best && i < before; i++) {
+        if (w->seen[i].line != k) continue;
+        const nb_reshard_plan *p = plan_of(node[k], w->seen[i].spec, s);
+        double gain = p ? best->seconds - p->seconds : 0;
+        if (gain == 0 && p) gain = (double)(best->bytes - p->bytes);
+        if (gain == 0 && p) gain = best->n - p->n;
+        if (gain > 0) best = p;
+    }
+    add_steps(w, best);
 }
 
 static void walk_lines(walk *w, const nb_graph *g, const nb_layouts *l,
@@ -197,7 +210,7 @@ bool traffic_of_reading(traffic *t, const nb_tensor *y)
     const nb_spec *s = y->sharding;
     if (!s) return true;
     const nb_spec *whole = nb_spec_whole(s->mesh, s->rank, false);
-    if (whole) add_plan(&w, y, s, whole);
+    if (whole) add_steps(&w, plan_of(y, s, whole));
     return whole && !w.failed;
 }
 

@@ -24,7 +24,14 @@ typedef struct nb_occasion {
 typedef struct nb_watcher {
     bool (*moved)(void *ctx, const nb_occasion *o);
     void *ctx;
+    bool flat; /* not of those of programs inside ops */
 } nb_watcher;
+
+/* Tells of every move of a program that lies so, in their order, which is that
+ * of all devices.  node is the graph recorded on stand-ins, whose scope is
+ * open. */
+bool nb_layouts_watch(const nb_graph *g, nb_tensor *const *node,
+                      const nb_layouts *l, const nb_watcher *watcher);
 
 /* False if nothing but the fact can be said. */
 bool nb_reason_write(nb_text *t, const nb_occasion *o);

@@ -38,6 +38,12 @@ typedef struct nb_hop {
     const nb_reach *reach; /* or NULL */
 } nb_hop;
 
+/* Whether devices say anything to each other in it. */
+static inline bool nb_hop_talks(const nb_hop *h)
+{
+    return h->kind != NB_HOP_SLICE && h->kind != NB_HOP_UNREDUCE;
+}
+
 /* Whether both arrange the same devices; if not, an error. */
 bool nb_mesh_meets(const nb_mesh *a, const nb_mesh *b);
 
