@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "nabla/nabla.h"
+#include "run/spmd.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -754,6 +755,72 @@ static void gradients_of_two_layers(void)
     expect(moves(m, 3072, 1), "T54 dx is summed when it is read");
 }
 
+/* Devices at the ends of a split dim do what all others do. */
+
+PROGRAM(strided_twice,
+        nb_conv2d(nb_conv2d(x[0], x[1],
+                            &(nb_conv){.stride = {2, 1},
+                                       .padding = {{1, 1}, {1, 1}}}),
+                  x[1], &(nb_conv){.padding = {{1, 1}}}))
+PROGRAM(padded, nb_pad(x[0], (int64_t[]){0, 0, 8, 8, 0, 0, 0, 0}, 0))
+PROGRAM(mean_pooled, nb_avg_pool2d(x[0], &(nb_pool){.kernel_size = {9, 1},
+                                                    .stride = {1, 1},
+                                                    .padding = {{4, 4}}}))
+PROGRAM(middle,
+        nb_slice_tensor(x[0], (int64_t[]){0, 4, 0, 0}, (int64_t[]){1, 8, 4, 2}))
+PROGRAM(backwards, nb_flip(x[0], 1, (int64_t[]){1}))
+
+typedef struct shared {
+    const char *name;
+    program *of;
+    int pulled; /* also what flows back to so many inputs */
+} shared;
+
+static nb_status squares(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                         nb_tensor **y)
+{
+    const shared *s = ctx;
+    (void)nx;
+    y[0] = nb_reduce_sum(nb_square(s->of(x)), -1, NULL, false);
+    return *ny = 1, y[0] ? NB_OK : nb_error_code();
+}
+
+/* How many programs it takes for all devices. */
+static int programs(const shared *of, nb_tensor *const *x)
+{
+    nb_tensor *y[3];
+    nb_graph *g;
+    int ny = 1 + of->pulled, n = 0;
+    bool ok = of->pulled ? pulled(squares, of, of->pulled, x, y, y + 1)
+                         : (y[0] = of->of(x)) != NULL;
+    if (!ok || nb_graph_of(2, x, ny, y, &g) != NB_OK) return 0;
+    nb_spmd *s = nb_spmd_new(g, false);
+    if (s) n = nb_spmd_programs(s);
+    nb_spmd_drop(s);
+    return n;
+}
+
+static void devices_share_a_program(void)
+{
+    static const shared same[] = {
+        {"convolution", convolved, 0},
+        {"gradients of a convolution", convolved, 2},
+        {"strided convolutions", strided_twice, 2},
+        {"zeros around an image", padded, 1},
+        {"means of windows", mean_pooled, 1},
+        {"the middle of an axis", middle, 0},
+        {"an axis backwards", backwards, 1},
+    };
+    const nb_mesh *m = nb_mesh_parse("@m = <[\"x\"=8]>");
+    nb_tensor *x[] = {
+        lay(ramp(&(operand)X("", 1, 16, 4, 2)), m, "[., x, ., .]"),
+        lay(ramp(&(operand)X("", 3, 3, 2, 2)), m, "[., ., ., .]")};
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+        int n = programs(&same[i], x);
+        expect(n == 1, "%s: %d programs for 8 devices", same[i].name, n);
+    }
+}
+
 /* Memory gives out at one place after another. */
 
 static bool attempt(const worked *c, nb_tensor *const *x)
@@ -807,6 +874,7 @@ int main(void)
     rows_of_a_table();
     works(&gradients);
     gradients_of_two_layers();
+    devices_share_a_program();
     nb_scope_close(0, NULL);
     return tally();
 }

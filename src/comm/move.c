@@ -193,14 +193,12 @@ static bool move(moves *m)
     plan_sends(m);
     plan_receives(m);
     keep_own(m);
-    if (m->covered != nb_box_count(t->rank, &t->into))
-        return nb_fail(
-            NB_ERUNTIME,
-            "%s: %lld elements of device %d are on no device of its "
-            "group",
-            t->round.name,
-            (long long)(nb_box_count(t->rank, &t->into) - m->covered),
-            t->me->position);
+    if (m->covered != t->wanted)
+        return nb_fail(NB_ERUNTIME,
+                       "%s: %lld elements of device %d are on no device of its "
+                       "group",
+                       t->round.name, (long long)(t->wanted - m->covered),
+                       t->me->position);
     return communicate(m);
 }
 

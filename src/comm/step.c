@@ -106,7 +106,9 @@ static bool unreduce(nb_task *t)
 
 static bool slice(nb_task *t)
 {
-    nb_box_copy(t->rank, &t->into, &t->from, t->in, &t->into, t->out, t->item);
+    nb_box part;
+    if (nb_box_meet(t->rank, &t->from, &t->into, &part))
+        nb_box_copy(t->rank, &part, &t->from, t->in, &t->into, t->out, t->item);
     return true;
 }
 
@@ -153,6 +155,19 @@ static bool find_group(nb_task *t)
     return true;
 }
 
+/* What is reached for beyond the ends of the tensor is zero. */
+static void clear_outside(nb_task *t)
+{
+    int64_t count = nb_box_count(t->rank, &t->into);
+    nb_box whole = {0}, part;
+    for (int d = 0; d < t->rank; d++)
+        whole.size[d] = t->size[d];
+    t->wanted = nb_box_meet(t->rank, &t->into, &whole, &part)
+                    ? nb_box_count(t->rank, &part)
+                    : 0;
+    if (t->wanted < count) memset(t->out, 0, (size_t)count * t->item);
+}
+
 bool nb_hop_run(nb_device *me, const nb_hop *step, nb_dtype dtype,
                 const int64_t *size, const void *in, void *out)
 {
@@ -167,6 +182,7 @@ bool nb_hop_run(nb_device *me, const nb_hop *step, nb_dtype dtype,
     nb_task_box(&t, step->from, me->position, &t.from);
     nb_hop_box(step, size, nb_task_position(&t, step->into, me->position),
                &t.into);
+    clear_outside(&t);
     bool ok = find_group(&t) && carry_out(&t);
     nb_free(t.member);
     if (ok) nb_counters_add(me, step->kind, t.received);

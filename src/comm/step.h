@@ -14,6 +14,7 @@ typedef struct nb_task {
     const void *in;
     void *out;
     nb_box from, into; /* this device's */
+    int64_t wanted;    /* elements of the new block that the tensor has */
     int n, index;      /* devices of the group, and which this one is */
     int *member;       /* positions on the mesh that runs */
     nb_meeting round;

@@ -222,7 +222,9 @@ struct nb_op {
     /* Over many devices.  The call on blocks, where it is not the same call on
      * them; and for factors of kind permute the range [from[0], from[1]) of
      * visible dim d of input i that the range [to[0], to[1]) of the result
-     * needs (false, without an error: this call has to have it whole). */
+     * needs (false, without an error: this call has to have it whole).  Places
+     * beyond the ends are zeros there: with them devices at the ends do what
+     * all others do. */
     nb_tensor *(*local)(const nb_call *c, const nb_blocks *b);
     bool (*reach)(const nb_call *c, int i, int d, const int64_t *to,
                   int64_t *from);

@@ -206,8 +206,14 @@ static nb_tensor *conv_transpose(const nb_call *c, int i, nb_tensor *ct)
     return nb_moveaxis(y, 1, &first, &place);
 }
 
+static int64_t floor_div(int64_t a, int64_t b)
+{
+    return a / b - (a % b < 0);
+}
+
 /* Places [to[0], to[1]) read the image, spread out, from to[0] stride - before
- * on; at least one element, so that no image is empty. */
+ * on, padding like any other place; at least one element, so that no image is
+ * empty. */
 static bool conv_reach(const nb_call *c, int i, int d, const int64_t *to,
                        int64_t *from)
 {
@@ -221,9 +227,8 @@ static bool conv_reach(const nb_call *c, int i, int d, const int64_t *to,
     int64_t low = to[0] * l->stride - l->before;
     int64_t high =
         (to[1] - 1) * l->stride - l->before + (l->taps - 1) * l->dilation;
-    from[0] = low <= 0 ? 0 : nb_least((low - 1) / l->spread + 1, l->size - 1);
-    from[1] = high < 0 ? 0 : nb_least(high / l->spread + 1, l->size);
-    from[1] = nb_most(from[1], from[0] + 1);
+    from[0] = -floor_div(-low, l->spread);
+    from[1] = nb_most(floor_div(high, l->spread), from[0]) + 1;
     return true;
 }
 
@@ -238,7 +243,8 @@ static nb_tensor *conv_local(const nb_call *c, const nb_blocks *b)
         nb_line *l = &g.line[d];
         int x = c->in[0]->nlanes + 1 + d, y = c->out->nlanes + 1 + d;
         int64_t n = b->from[0].size[x], places = b->to->size[y];
-        if (n == l->size && places == l->places) continue;
+        if (!b->from[0].start[x] && n == l->size && places == l->places)
+            continue;
         l->before +=
             b->from[0].start[x] * l->spread - b->to->start[y] * l->stride;
         l->after = (places - 1) * l->stride + (l->taps - 1) * l->dilation + 1 -

@@ -282,7 +282,8 @@ static nb_tensor *fold_transpose(const nb_call *c, int i, nb_tensor *ct)
                 nb_arg_list(c, 2, &n));
 }
 
-/* Windows that begin before the range ends and end behind its beginning. */
+/* Windows that begin before the range ends and end behind its beginning; those
+ * beyond the ends hold zeros. */
 static bool fold_reach(const nb_call *c, int i, int d, const int64_t *to,
                        int64_t *from)
 {
@@ -291,11 +292,10 @@ static bool fold_reach(const nb_call *c, int i, int d, const int64_t *to,
     from[0] = from[1] = 0;
     if (!spatial_axis(c, d, 2, &k)) return false;
     if (k < 0 || to[0] == to[1]) return true;
-    int64_t stride = attr(c, 1, k), n = SIZE(0, d);
+    int64_t stride = attr(c, 1, k);
     int64_t low = to[0] - (SIZE(0, d + spatial(c)) - 1) * attr(c, 2, k);
     from[1] = (to[1] - 1) / stride + 1;
-    if (from[1] > n) from[1] = n;
-    from[0] = low <= 0 ? 0 : (low - 1) / stride + 1;
+    from[0] = low > 0 ? (low - 1) / stride + 1 : -(-low / stride);
     if (from[0] > from[1]) from[0] = from[1];
     return true;
 }
@@ -348,8 +348,11 @@ static nb_tensor *fold_local(const nb_call *c, const nb_blocks *b)
         put.start[d] =
             f.n ? f.at + f.cut - b->to->start[c->out->nlanes + d] : 0;
     }
+    bool all = true; /* of the block is made */
+    for (int d = 0; d < rank; d++)
+        all = all && cut.size[d] == put.size[d];
     y = nb_slice(y, cut.start, cut.size, cut.step);
-    return nb_embed(y, put.start, put.size, put.step);
+    return all ? y : nb_embed(y, put.start, put.size, put.step);
 }
 
 nb_op nb_op_fold = {

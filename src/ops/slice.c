@@ -249,14 +249,17 @@ static nb_tensor *embed_local(const nb_call *c, const nb_blocks *b)
 {
     nb_window w = window_of(c);
     int in = c->in[0]->nlanes, out = c->out->nlanes;
+    bool same = true;
     for (int d = 0; d < RANK(0); d++) {
+        int64_t n = b->from->size[in + d];
         w.start[d] +=
             w.step[d] * b->from->start[in + d] - b->to->start[out + d];
         w.size[d] = b->to->size[out + d];
-        if (b->from->size[in + d] <= 1) w.step[d] = 1;
-        if (!b->from->size[in + d]) w.start[d] = 0;
+        if (n <= 1) w.step[d] = 1;
+        if (!n) w.start[d] = 0;
+        same = same && n == w.size[d] && w.step[d] == 1;
     }
-    return nb_embed(b->in[0], w.start, w.size, w.step);
+    return same ? b->in[0] : nb_embed(b->in[0], w.start, w.size, w.step);
 }
 
 /* Of n places start + step * i, those i that lie in a range. */
@@ -276,12 +279,16 @@ void nb_places_within(int64_t start, int64_t step, int64_t n,
     if (i[0] > i[1]) i[0] = i[1];
 }
 
+/* Zeros around x are as good as x where places follow each other. */
 static bool embed_reach(const nb_call *c, int i, int d, const int64_t *to,
                         int64_t *from)
 {
     nb_window w = window_of(c);
     (void)i;
     nb_places_within(w.start[d], w.step[d], SIZE(0, d), to, from);
+    if (w.step[d] != 1) return true;
+    from[0] = to[0] - w.start[d];
+    from[1] = to[1] - w.start[d];
     return true;
 }
 

@@ -237,6 +237,11 @@ nb_exec *nb_spmd_exec(const nb_spmd *s)
     return s->family[0].exec;
 }
 
+int nb_spmd_programs(const nb_spmd *s)
+{
+    return s->nfamilies;
+}
+
 bool nb_graph_is_sharded(const nb_graph *g)
 {
     for (int k = 0; k < g->n; k++)

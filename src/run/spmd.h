@@ -32,8 +32,10 @@ void nb_spmd_drop(nb_spmd *s);
 bool nb_spmd_run(nb_spmd *s, nb_tensor *const *x, nb_tensor **y);
 bool nb_spmd_compile(nb_spmd *s);
 
-/* What the first device of this process runs, of one that is compiled. */
+/* What the first device of this process runs, of one that is compiled; and how
+ * many programs there are for all of its devices. */
 nb_exec *nb_spmd_exec(const nb_spmd *s);
+int nb_spmd_programs(const nb_spmd *s);
 
 /* Whether a program needs one: a line of it lies on a mesh. */
 bool nb_graph_is_sharded(const nb_graph *g);

@@ -22,7 +22,7 @@ typedef enum nb_hop_kind {
 
 /* A hop that ends in parts of its own rather than blocks: for dims where
  * `range` is not NULL, the part of block i of the dim, by its cut in `into`, is
- * [range[2 i], range[2 i + 1]). */
+ * [range[2 i], range[2 i + 1]); what of that is outside the tensor is zero. */
 typedef struct nb_reach {
     const int64_t *range[NB_MAX_DIMS];
 } nb_reach;

@@ -83,8 +83,8 @@ static int64_t count(int rank, const nb_box *a, const nb_box *b)
     int64_t n = 1;
     for (int d = 0; d < rank; d++) {
         int64_t from = a->start[d], to = from + a->size[d];
-        if (b && b->start[d] > from) from = b->start[d];
-        if (b && b->start[d] + b->size[d] < to) to = b->start[d] + b->size[d];
+        if (b->start[d] > from) from = b->start[d];
+        if (b->start[d] + b->size[d] < to) to = b->start[d] + b->size[d];
         n *= to > from ? to - from : 0;
     }
     return n;
@@ -95,11 +95,13 @@ static void price(entry *e)
     const nb_mesh *m = e->hop.into->mesh;
     int rank = e->hop.into->rank;
     double byte = 0, message = 0;
+    nb_box whole = {0};
+    memcpy(whole.size, e->size, sizeof e->size);
     for (int p = 0; p < m->ndevices; p++) {
         nb_box has, wants;
         nb_spec_box(e->hop.from, e->size, p, &has);
         nb_hop_box(&e->hop, e->size, p, &wants);
-        int64_t n = count(rank, &wants, NULL) - count(rank, &wants, &has);
+        int64_t n = count(rank, &wants, &whole) - count(rank, &wants, &has);
         if (n * e->plan.item > e->hop.bytes) e->hop.bytes = n * e->plan.item;
     }
     for (int i = 0; i < e->hop.axes.n; i++) {
