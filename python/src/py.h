@@ -118,13 +118,13 @@ nb_body nb_py_body;
  * may. */
 nb_func *nb_py_lasting(PyObject *f);
 
-/* compile.c: whether this thread is recording a function to be compiled; and
+/* executable.c: whether this thread is recording a function to be compiled; and
  * the error of what cannot be done then. */
 bool nb_py_compiling(void);
-int nb_py_compile_add(PyObject *module);
-int nb_py_custom_add(PyObject *module); /* custom.c */
-int nb_py_debug_add(PyObject *module);  /* debug.c */
-int nb_py_rule_add(PyObject *module);   /* rule.c */
+int nb_py_compile_add(PyObject *module); /* compile.c */
+int nb_py_custom_add(PyObject *module);  /* custom.c */
+int nb_py_debug_add(PyObject *module);   /* debug.c */
+int nb_py_rule_add(PyObject *module);    /* rule.c */
 
 /* explain.c: what an executable communicates: its table, and a list of rows. */
 PyObject *nb_py_explanation(const nb_executable *e);
