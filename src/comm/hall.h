@@ -39,8 +39,9 @@ typedef struct nb_seat {
 typedef struct nb_hall {
     pthread_mutex_t lock;
     const nb_mesh *mesh;
-    int rank;   /* this process */
-    bool spans; /* others have devices of the mesh too */
+    int rank;     /* this process */
+    bool spans;   /* others have devices of the mesh too */
+    uint64_t run; /* of those that processes have together, the last */
     int room, first;
     char message[1024];
     nb_seat *at;     /* by position */
@@ -48,6 +49,7 @@ typedef struct nb_hall {
 } nb_hall;
 
 nb_hall *nb_hall_get(void);
+bool nb_seat_is_here(int position); /* the device is of this process */
 void nb_seat_wake(nb_seat *s);
 void nb_hall_wake_all(void);
 
@@ -57,7 +59,7 @@ void nb_hall_wake_all(void);
 bool nb_remote_start(bool ok);
 
 /* The seat has posted: binds what has come already. */
-bool nb_remote_post(nb_seat *a);
+void nb_remote_post(nb_seat *a);
 
 /* Sends, and takes what has come, for whomever; whether there was anything. */
 bool nb_remote_work(nb_seat *a);

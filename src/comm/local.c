@@ -58,7 +58,7 @@ void nb_hall_wake_all(void)
         nb_seat_wake(&hall.at[i]);
 }
 
-static bool is_here(int position)
+bool nb_seat_is_here(int position)
 {
     return hall.at[position].rank == hall.rank;
 }
@@ -120,7 +120,7 @@ static bool look_for(nb_seat *a, int n, const nb_message *m)
 {
     for (int i = 0; i < n; i++) {
         nb_seat *b = &hall.at[m[i].peer];
-        if (!is_here(b->position)) continue;
+        if (!nb_seat_is_here(b->position)) continue;
         if (b->over) return ended(a, b->position);
         if (b->number >= a->number) {
             if (!match(a, b)) return false;
@@ -234,7 +234,7 @@ static void copy(const nb_seat *a)
     const nb_post *p = a->post;
     int seen = 0;
     for (int j = 0; j < p->nrecv; j++) {
-        if (!is_here(p->recv[j].peer)) continue;
+        if (!nb_seat_is_here(p->recv[j].peer)) continue;
         const nb_message *m = partner(a, j);
         if (p->reader && !p->recv[j].data)
             a->data[seen++] = m->data;
@@ -248,7 +248,7 @@ static void count_readers(nb_seat *a, int by)
 {
     for (int j = 0; j < a->post->nrecv; j++) {
         nb_seat *b = &hall.at[a->post->recv[j].peer];
-        if (!is_here(b->position)) continue;
+        if (!nb_seat_is_here(b->position)) continue;
         b->readers += by;
         if (by > 0) continue;
         b->unread--;
@@ -269,9 +269,10 @@ static bool take_part(nb_seat *a)
 {
     if (hall.first >= 0) return struck(a);
     if (!look_for(a, a->post->nsend, a->post->send) ||
-        !look_for(a, a->post->nrecv, a->post->recv) || !tell(a) ||
-        (hall.spans && !nb_remote_post(a)) || !await(a, is_ready))
+        !look_for(a, a->post->nrecv, a->post->recv) || !tell(a))
         return false;
+    if (hall.spans) nb_remote_post(a);
+    if (!await(a, is_ready)) return false;
     read_all(a);
     return await(a, is_done);
 }
@@ -311,7 +312,7 @@ static bool exchange(nb_link *l, nb_device *me, const nb_meeting *round,
     a->post = post;
     a->unread = 0;
     for (int i = 0; i < post->nsend; i++)
-        a->unread += is_here(post->send[i].peer);
+        a->unread += nb_seat_is_here(post->send[i].peer);
     bool ok = !nb_comm_must_fail(me, a->where) && take_part(a);
     if (!ok) give_up(me);
     withdraw(a);

@@ -27,6 +27,10 @@ typedef struct nb_packet {
     uint64_t at, total;         /* of the message: this part, all */
 } nb_packet;
 
+/* No packet is larger. */
+static const size_t NB_PACKET_MOST =
+    NB_PACKET_DATA + NB_PACKET_TEXT + sizeof(nb_packet) + 128;
+
 /* The text begins after the header, the data after the text, at a multiple of
  * 64. */
 static inline size_t nb_packet_data(const nb_packet *p)
