@@ -7,8 +7,8 @@
 #define _GNU_SOURCE
 #include "backend/cpu/cache.h"
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/disk.h"
 #include "backend/cpu/llvm.h"
+#include "base/disk.h"
 
 #include <dirent.h>
 #include <elf.h>
@@ -862,7 +862,7 @@ static void trimmed_by_writing(void)
     char bytes[5000] = {0};
     nb_object o = {bytes, sizeof bytes, 16};
     for (uint64_t i = 1; i <= 512; i++)
-        nb_disk_write((nb_key){{i, i}}, &o);
+        nb_disk_write((nb_disk_key){{i, i}}, &o);
     need(count_files(".code") <= 1 << 20);
     need(count_files(".code") < 512 && count_files(".code") > 100);
     all_free();

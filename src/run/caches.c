@@ -3,7 +3,7 @@
 #include "nabla/compile.h"
 
 #include "backend/cpu/cache.h"
-#include "backend/cpu/disk.h"
+#include "base/disk.h"
 
 nb_cache_stats nb_cache_stats_get(void)
 {

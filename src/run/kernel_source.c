@@ -7,7 +7,7 @@
  * open as long as the process: what was recorded calls them. */
 #define _GNU_SOURCE
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/disk.h"
+#include "base/disk.h"
 #include "ops/rows.h"
 #include "run/compiler.h"
 #include "run/kernel_files.h"
@@ -21,7 +21,7 @@
 
 typedef struct library {
     struct library *next;
-    nb_key key;
+    nb_disk_key key;
     void *handle;
 } library;
 
@@ -63,7 +63,7 @@ static const char *headers(const char *who)
     return found;
 }
 
-static bool key_of(const nb_sources *s, const char *who, nb_key *key)
+static bool key_of(const nb_sources *s, const char *who, nb_disk_key *key)
 {
     nb_text header = {0};
     char path[PATH_MAX + 32];
@@ -82,7 +82,7 @@ static bool key_of(const nb_sources *s, const char *who, nb_key *key)
     return ok;
 }
 
-static void *find(nb_key key)
+static void *find(nb_disk_key key)
 {
     for (library *l = libraries.first; l; l = l->next)
         if (!memcmp(&l->key, &key, sizeof key)) return l->handle;
@@ -91,7 +91,7 @@ static void *find(nb_key key)
 
 /* From disk; NULL, without an error unless memory ran out, if it is not there
  * or cannot be opened. */
-static void *from_disk(nb_key key, const char *who)
+static void *from_disk(nb_disk_key key, const char *who)
 {
     nb_object o;
     if (!nb_disk_read(key, &o) || !o.data) return NULL;
@@ -101,7 +101,7 @@ static void *from_disk(nb_key key, const char *who)
     return handle;
 }
 
-static void *compiled(const nb_sources *s, nb_key key, const char *who)
+static void *compiled(const nb_sources *s, nb_disk_key key, const char *who)
 {
     nb_text bytes = {0};
     void *handle = NULL;
@@ -115,7 +115,7 @@ static void *compiled(const nb_sources *s, nb_key key, const char *who)
 
 static void *opened(const nb_sources *s, const char *who)
 {
-    nb_key key;
+    nb_disk_key key;
     if (!key_of(s, who, &key)) return NULL;
     void *handle = find(key);
     if (handle) return handle;

@@ -11,8 +11,8 @@
 #include "backend/cpu/cache.h"
 
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/disk.h"
 #include "backend/cpu/llvm.h"
+#include "base/disk.h"
 #include "base/text.h"
 
 #include <pthread.h>
@@ -24,7 +24,7 @@ enum { BUCKETS = 1024 };
 
 typedef struct entry {
     struct entry *next;
-    nb_key key;
+    nb_disk_key key;
     nb_code *code;
 } entry;
 
@@ -34,24 +34,24 @@ static struct {
     atomic_int_fast64_t hits, disk_hits, misses, compile_ns;
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static nb_key key_of(const char *ir)
+static nb_disk_key key_of(const char *ir)
 {
     const char *parts[] = {ir, nb_cpu_target()->id, nb_llvm_passes(),
                            nb_version()};
-    nb_key key = {{0x9b2c5f6ed1a34877u, 0x4d1fe6a3780c92b5u}};
+    nb_disk_key key = {{0x9b2c5f6ed1a34877u, 0x4d1fe6a3780c92b5u}};
     for (int i = 0; i < 2; i++)
         for (int p = 0; p < 4; p++)
             key.part[i] = nb_hash(key.part[i], parts[p], strlen(parts[p]));
     return key;
 }
 
-static entry **bucket_of(nb_key key)
+static entry **bucket_of(nb_disk_key key)
 {
     return &table.bucket[key.part[0] % BUCKETS];
 }
 
 /* Code that is being freed may still be listed.  With the lock held. */
-static nb_code *find_live(nb_key key)
+static nb_code *find_live(nb_disk_key key)
 {
     for (entry *e = *bucket_of(key); e; e = e->next)
         if (!memcmp(&e->key, &key, sizeof key) && nb_code_keep_if_live(e->code))
@@ -59,7 +59,7 @@ static nb_code *find_live(nb_key key)
     return NULL;
 }
 
-static nb_code *find(nb_key key)
+static nb_code *find(nb_disk_key key)
 {
     pthread_mutex_lock(&table.lock);
     nb_code *c = find_live(key);
@@ -79,7 +79,7 @@ static void on_gone(void *arg)
 }
 
 /* Lists the code; another thread may have been quicker, then gives its. */
-static nb_code *publish(nb_key key, nb_code *c)
+static nb_code *publish(nb_disk_key key, nb_code *c)
 {
     entry *e = nb_alloc(sizeof *e), **at = bucket_of(key);
     if (!e) return nb_code_drop(c), NULL;
@@ -105,7 +105,7 @@ static int64_t now(void)
 }
 
 /* What cannot be loaded is not written. */
-static nb_code *compile(const char *ir, nb_key key)
+static nb_code *compile(const char *ir, nb_disk_key key)
 {
     nb_object o;
     int64_t start = now();
@@ -123,7 +123,7 @@ nb_code *nb_code_build(const char *ir)
 {
     const nb_cpu *cpu = nb_cpu_target();
     if (cpu->trouble) return nb_fail(NB_ERUNTIME, "compile: %s", cpu->trouble);
-    nb_key key = key_of(ir);
+    nb_disk_key key = key_of(ir);
     nb_code *c = find(key);
     if (c) {
         table.hits++;

@@ -71,9 +71,3 @@ int64_t nb_code_bytes(void)
 {
     return mapped;
 }
-
-void nb_object_free(nb_object *o)
-{
-    nb_free(o->data);
-    *o = (nb_object){0};
-}

@@ -4,15 +4,7 @@
 #ifndef NB_CPU_CODE_H
 #define NB_CPU_CODE_H
 
-#include "base/memory.h"
-
-/* The bytes of an object file. */
-typedef struct nb_object {
-    void *data; /* from nb_alloc */
-    size_t n;
-    int version; /* of the LLVM that made it */
-} nb_object;
-void nb_object_free(nb_object *o);
+#include "base/disk.h"
 
 typedef struct nb_code nb_code;
 

@@ -5,7 +5,7 @@
  * key, for one in 256, so that many short processes do it as often as one
  * long. */
 #define _GNU_SOURCE
-#include "backend/cpu/disk.h"
+#include "base/disk.h"
 
 #include "base/text.h"
 
@@ -28,8 +28,8 @@ static const char SUFFIX[] = ".code", TEMPORARY[] = ".tmp-";
 
 typedef struct header {
     char magic[8];
-    uint32_t format, version; /* of the file, of LLVM */
-    nb_key key;
+    uint32_t format, version; /* of the file, of the compiler */
+    nb_disk_key key;
     uint64_t size; /* of the object */
     uint64_t sum;  /* of the header up to here and of the object */
 } header;
@@ -104,7 +104,7 @@ static bool path_of(char path[PATH_MAX], const char *name)
     return *folder && n < PATH_MAX;
 }
 
-static bool path_of_key(char path[PATH_MAX], nb_key key)
+static bool path_of_key(char path[PATH_MAX], nb_disk_key key)
 {
     char name[64];
     snprintf(name, sizeof name, "%016llx%016llx%s",
@@ -113,7 +113,13 @@ static bool path_of_key(char path[PATH_MAX], nb_key key)
     return path_of(path, name);
 }
 
-static header header_of(nb_key key, const nb_object *o)
+void nb_object_free(nb_object *o)
+{
+    nb_free(o->data);
+    *o = (nb_object){0};
+}
+
+static header header_of(nb_disk_key key, const nb_object *o)
 {
     header h = {.magic = "nablaobj",
                 .format = FORMAT,
@@ -158,7 +164,7 @@ static bool is_ours(const struct stat *st)
            (st->st_uid == geteuid() || st->st_uid == 0);
 }
 
-static bool read_entry(int fd, nb_key key, nb_object *o)
+static bool read_entry(int fd, nb_disk_key key, nb_object *o)
 {
     struct stat st;
     header h, want;
@@ -177,7 +183,7 @@ static bool read_entry(int fd, nb_key key, nb_object *o)
     return true;
 }
 
-bool nb_disk_read(nb_key key, nb_object *o)
+bool nb_disk_read(nb_disk_key key, nb_object *o)
 {
     char path[PATH_MAX];
     *o = (nb_object){0};
@@ -215,7 +221,7 @@ static int open_temporary(char path[PATH_MAX])
     return mkostemp(path, O_CLOEXEC);
 }
 
-static bool write_entry(nb_key key, const nb_object *o)
+static bool write_entry(nb_disk_key key, const nb_object *o)
 {
     char path[PATH_MAX], temporary[PATH_MAX];
     header h = header_of(key, o);
@@ -231,7 +237,7 @@ static bool write_entry(nb_key key, const nb_object *o)
     return refuse("cannot write", path, why);
 }
 
-void nb_disk_write(nb_key key, const nb_object *o)
+void nb_disk_write(nb_disk_key key, const nb_object *o)
 {
     bool failed = nb_failed();
     int64_t most = limit();

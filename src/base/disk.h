@@ -7,19 +7,27 @@
  *
  * Trouble with the folder fails nothing: one message is kept, nothing more is
  * written, and work goes on without. */
-#ifndef NB_CPU_DISK_H
-#define NB_CPU_DISK_H
+#ifndef NB_BASE_DISK_H
+#define NB_BASE_DISK_H
 
-#include "backend/cpu/code.h"
+#include "base/memory.h"
 
-typedef struct nb_key {
+/* The bytes of an object file, or of whatever code is kept as. */
+typedef struct nb_object {
+    void *data; /* from nb_alloc */
+    size_t n;
+    int version; /* of the compiler that made it */
+} nb_object;
+void nb_object_free(nb_object *o);
+
+typedef struct nb_disk_key {
     uint64_t part[2];
-} nb_key;
+} nb_disk_key;
 
 /* Fills *o, or leaves it empty where there is no such entry; false only when
  * memory runs out. */
-bool nb_disk_read(nb_key key, nb_object *o);
-void nb_disk_write(nb_key key, const nb_object *o);
+bool nb_disk_read(nb_disk_key key, nb_object *o);
+void nb_disk_write(nb_disk_key key, const nb_object *o);
 
 /* Removes entries, the least recently used first, until three quarters of
  * `most` bytes are left; nothing if there are no more than that.  Writing does
