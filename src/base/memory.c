@@ -47,7 +47,7 @@ static void unlock(void)
     pthread_mutex_unlock(&cache.lock);
 }
 
-static bool must_fail(void)
+bool nb_fault_strikes(void)
 {
     return fault > 0 && --fault == 0;
 }
@@ -116,25 +116,27 @@ static void *counted(void *p, size_t bytes)
 
 void *nb_alloc_forever(size_t bytes)
 {
-    void *p = must_fail() ? NULL : calloc(1, bytes);
+    void *p = nb_fault_strikes() ? NULL : calloc(1, bytes);
     return p ? p : nb_fail_memory(bytes, "the engine");
 }
 
 void *nb_alloc(size_t bytes)
 {
-    return counted(must_fail() ? NULL : malloc(bytes ? bytes : 1), bytes);
+    return counted(nb_fault_strikes() ? NULL : malloc(bytes ? bytes : 1),
+                   bytes);
 }
 
 void *nb_alloc_zero(size_t bytes)
 {
-    return counted(must_fail() ? NULL : calloc(1, bytes ? bytes : 1), bytes);
+    return counted(nb_fault_strikes() ? NULL : calloc(1, bytes ? bytes : 1),
+                   bytes);
 }
 
 void *nb_resize(void *p, size_t bytes)
 {
     if (!p) return nb_alloc(bytes);
     int64_t before = (int64_t)malloc_usable_size(p);
-    void *more = must_fail() ? NULL : realloc(p, bytes ? bytes : 1);
+    void *more = nb_fault_strikes() ? NULL : realloc(p, bytes ? bytes : 1);
     if (!more) return nb_fail_memory(bytes, "the engine");
     count(0, (int64_t)malloc_usable_size(more) - before);
     return more;
@@ -246,7 +248,7 @@ void *nb_block_new(size_t bytes, size_t *room)
 {
     int step = bytes > (size_t)1 << 44 ? NSIZES : step_of(bytes);
     void *p = NULL;
-    if (step < NSIZES && !must_fail()) {
+    if (step < NSIZES && !nb_fault_strikes()) {
         *room = step_size(step);
         if (!(p = waiting(step, *room))) p = fresh_used(*room);
     }

@@ -29,6 +29,7 @@ void nb_block_trim(void); /* gives cached blocks back */
 
 void nb_fault_set(int64_t nth); /* 0: none */
 bool nb_fault_is_set(void);     /* and has not struck yet */
+bool nb_fault_strikes(void);    /* for other allocators: one of theirs fails */
 int64_t nb_memory_live(void);   /* allocations not yet freed */
 size_t nb_memory_bytes(void);   /* in them */
 

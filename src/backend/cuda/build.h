@@ -1,0 +1,42 @@
+/* build.h - CUDA C to kernels, and launching them.
+ *
+ * Code is looked for among what this process has loaded on the card, then in
+ * the cache on disk (base/disk.h), then compiled (nvrtc.h).  Keys are made of
+ * the text, the name, the card's compute capability, and the versions of NVRTC
+ * and of this library. */
+#ifndef NB_CUDA_BUILD_H
+#define NB_CUDA_BUILD_H
+
+#include "backend/cuda/card.h"
+
+typedef struct nb_card_code nb_card_code; /* reference counted */
+
+typedef struct nb_card_source {
+    const char *text, *name; /* name: of its extern "C" kernel */
+} nb_card_source;
+
+/* All at once, in several threads.  code[i] are references of the caller's;
+ * on failure there are none. */
+bool nb_card_build(nb_card *c, int n, const nb_card_source *s,
+                   nb_card_code **code);
+void nb_card_code_drop(nb_card_code *k); /* NULL is fine */
+
+/* On the main stream; a grid without blocks is nothing to do.  what: the
+ * names of its ops, for errors; args: as cuLaunchKernel takes them; shared:
+ * bytes of the dynamic kind, up to shared_most of the card.
+ *
+ * With NABLA_CUDA_SYNC=1 in the environment it waits for the kernel, so that a
+ * fault is known to be its own. */
+bool nb_card_launch(nb_card *c, const nb_card_code *k, const unsigned grid[3],
+                    const unsigned block[3], unsigned shared, void **args,
+                    const char *what);
+
+int nb_card_code_registers(const nb_card_code *k); /* of a thread */
+
+typedef struct nb_card_build_stats {
+    int64_t hits, disk_hits, misses; /* in this process, on disk, compiled */
+    double compile_ms;               /* in NVRTC, all threads together */
+} nb_card_build_stats;
+nb_card_build_stats nb_card_build_stats_get(void);
+
+#endif

@@ -1,0 +1,83 @@
+/* card.h - cards: found once, started when first used.
+ *
+ * A card has its primary context, which it shares with other CUDA libraries of
+ * the process, and one main stream, on which everything happens in order
+ * unless a function says otherwise.
+ *
+ * A kernel that faults does so after its launch has returned.  Whatever call
+ * meets the fault first fails with its text and marks the card: every later
+ * call for that card fails with the same text.  The context cannot be repaired
+ * in this process; the CPU and other cards go on. */
+#ifndef NB_CUDA_CARD_H
+#define NB_CUDA_CARD_H
+
+#include "backend/cuda/driver.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { NB_CARD_RECENT = 16 };
+
+typedef struct nb_card {
+    int id, major, minor; /* compute capability */
+    char name[256];
+    int processors, warp, threads; /* SMs; lanes of a warp; threads a block */
+    int processor_threads, processor_registers;
+    size_t shared, shared_most; /* bytes a block: plain, opted in for */
+    size_t processor_shared;
+    size_t memory, l2;
+
+    /* From the first nb_card_enter on. */
+    void *context, *stream; /* the main one */
+
+    /* The rest is this folder's. */
+    const nb_cuda *api;
+    int device;           /* the driver's number of it */
+    pthread_mutex_t lock; /* of what follows */
+    atomic_bool started, faulted;
+    void *event; /* for one stream to wait for another */
+    struct nb_card_pool *pool;
+    struct nb_card_ring *up, *down;
+    char fault[2048];
+    uint64_t launched, done; /* kernels */
+    char recent[NB_CARD_RECENT][96];
+} nb_card;
+
+/* Cards of compute capability 8.0 or more; 0 without a driver or a card. */
+int nb_card_count(void);
+const char *nb_card_trouble(void); /* why there is none; NULL: there is */
+
+/* NULL, with an error that says what is missing.  Starts nothing. */
+nb_card *nb_card_at(int id);
+
+/* Its context is current in this thread, the card is started and well. */
+bool nb_card_enter(nb_card *c);
+
+/* The same without an error, and only if the card was started before: for
+ * giving things back. */
+bool nb_card_reenter(nb_card *c);
+
+bool nb_card_ok(nb_card *c); /* fails with the text of the fault, if any */
+
+/* Waits for the main stream. */
+bool nb_card_sync(nb_card *c);
+
+/* What a call of the driver returned: 0, or an error that says what was being
+ * done; a fault of the card marks it. */
+bool nb_card_check(nb_card *c, int result, const char *what);
+
+bool nb_card_is_fault(int result);
+
+/* Other streams.  What `later` is given from now on waits for what `earlier`
+ * has been given so far. */
+void *nb_card_stream_new(nb_card *c);
+void nb_card_stream_free(nb_card *c, void *stream); /* waits for it */
+bool nb_card_stream_after(nb_card *c, void *later, void *earlier);
+
+/* For the text of a fault: a kernel was launched; all of the first `n` that
+ * were launched have ended. */
+void nb_card_launched(nb_card *c, const char *what);
+void nb_card_ended(nb_card *c, uint64_t n);
+uint64_t nb_card_launches(nb_card *c);
+
+#endif

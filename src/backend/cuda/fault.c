@@ -1,0 +1,117 @@
+/* fault.c - results of the driver's calls, and cards that have failed.
+ *
+ * A fault is met by a call that had no part in it.  What can be said is which
+ * kernels had been launched and were not known to have ended: the last few
+ * names are kept for that. */
+#include "backend/cuda/card.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Results after which a context is of no use. */
+bool nb_card_is_fault(int result)
+{
+    static const short faults[] = {
+        214, /* ECC_UNCORRECTABLE */
+        220, /* NVLINK_UNCORRECTABLE */
+        226, /* CONTAINED */
+        700, /* ILLEGAL_ADDRESS */
+        702, /* LAUNCH_TIMEOUT */
+        709, /* CONTEXT_IS_DESTROYED */
+        710, /* ASSERT */
+        714, /* HARDWARE_STACK_ERROR */
+        715, /* ILLEGAL_INSTRUCTION */
+        716, /* MISALIGNED_ADDRESS */
+        717, /* INVALID_ADDRESS_SPACE */
+        718, /* INVALID_PC */
+        719, /* LAUNCH_FAILED */
+        721, /* TENSOR_MEMORY_LEAK */
+        999, /* UNKNOWN */
+    };
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        if (result == faults[i]) return true;
+    return false;
+}
+
+/* Appends; what does not fit is left out. */
+static void add(nb_card *c, const char *before, const char *text)
+{
+    size_t n = strlen(c->fault);
+    snprintf(c->fault + n, sizeof c->fault - n, "%s%s", before, text);
+}
+
+/* With a lock held, unless it is a card that is being started. */
+static void add_suspects(nb_card *c)
+{
+    uint64_t from = c->done, n = c->launched;
+    if (n == from) return;
+    if (n - from == 1) {
+        add(c, " in ", c->recent[from % NB_CARD_RECENT]);
+        return;
+    }
+    if (n - from > NB_CARD_RECENT) from = n - NB_CARD_RECENT;
+    add(c, ", in one of these or before: ", c->recent[from % NB_CARD_RECENT]);
+    while (++from < n)
+        add(c, "; ", c->recent[from % NB_CARD_RECENT]);
+    add(c, "", " (NABLA_CUDA_SYNC=1 finds the one)");
+}
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all faults */
+
+static void mark(nb_card *c, int result, const char *what)
+{
+    pthread_mutex_lock(&lock);
+    if (!c->faulted) {
+        snprintf(c->fault, sizeof c->fault, "GPU %d (%s) failed: %s", c->id,
+                 c->name, nb_cuda_text(result));
+        add_suspects(c);
+        if (c->launched == c->done) add(c, ", met by ", what);
+        c->faulted = true;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+bool nb_card_check(nb_card *c, int result, const char *what)
+{
+    if (result == 0) return true;
+    if (nb_card_is_fault(result)) {
+        mark(c, result, what);
+        return nb_card_ok(c);
+    }
+    return nb_fail(result == NB_CUDA_OUT_OF_MEMORY ? NB_EMEMORY : NB_ERUNTIME,
+                   "GPU %d: %s (%s)", c->id, what, nb_cuda_text(result));
+}
+
+bool nb_card_ok(nb_card *c)
+{
+    if (c->faulted) return nb_fail(NB_ERUNTIME, "%s", c->fault);
+    if (nb_cuda_forked())
+        return nb_fail(NB_ERUNTIME,
+                       "GPU %d: a process forked after the driver was started "
+                       "cannot use it",
+                       c->id);
+    return true;
+}
+
+void nb_card_launched(nb_card *c, const char *what)
+{
+    pthread_mutex_lock(&lock);
+    char *to = c->recent[c->launched++ % NB_CARD_RECENT];
+    snprintf(to, sizeof *c->recent, "%s", what);
+    pthread_mutex_unlock(&lock);
+}
+
+uint64_t nb_card_launches(nb_card *c)
+{
+    pthread_mutex_lock(&lock);
+    uint64_t n = c->launched;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+void nb_card_ended(nb_card *c, uint64_t n)
+{
+    pthread_mutex_lock(&lock);
+    if (n > c->done) c->done = n;
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,17 @@
+/* cards.h - which card tests run on: the one of this machine, else the
+ * simulated one if it was built, else none and they are skipped.
+ *
+ * Where NABLA_CUDA_DRIVER is set, that is what they run on. */
+#ifndef NB_TEST_CARDS_H
+#define NB_TEST_CARDS_H
+
+#include "backend/cuda/card.h"
+
+/* Settings for `alone`, "" for the card of this machine.  Opens nothing in
+ * this process. */
+const char *cards_settings(void);
+
+/* Inside a body: card 0, or the body ends as skipped. */
+nb_card *cards_first(void);
+
+#endif
