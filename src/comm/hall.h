@@ -50,6 +50,10 @@ typedef struct nb_hall {
 
 nb_hall *nb_hall_get(void);
 bool nb_seat_is_here(int position); /* the device is of this process */
+
+/* Whether there is such a device, and that process has it: over another mesh a
+ * device may be elsewhere. */
+bool nb_seat_is_of(int position, int rank);
 void nb_seat_wake(nb_seat *s);
 void nb_hall_wake_all(void);
 

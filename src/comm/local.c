@@ -63,6 +63,12 @@ bool nb_seat_is_here(int position)
     return hall.at[position].rank == hall.rank;
 }
 
+bool nb_seat_is_of(int position, int rank)
+{
+    return position >= 0 && position < hall.mesh->ndevices &&
+           hall.at[position].rank == rank;
+}
+
 /* The message with `before` others to or from that peer in front of it. */
 static const nb_message *nth(int n, const nb_message *m, int peer, int before)
 {

@@ -52,10 +52,10 @@ static void heed(int rank)
 {
     const report *r = &news.from[rank];
     if (r->run != nb_hall_get()->run) return;
-    if (r->position < 0 || r->position >= nb_hall_get()->mesh->ndevices)
-        nb_blame_rank(rank, r->text);
-    else
+    if (nb_seat_is_of(r->position, rank))
         nb_blame(r->position, r->text);
+    else
+        nb_blame_rank(rank, r->text);
 }
 
 void nb_news_take(const nb_packet *k, bool running)

@@ -291,6 +291,26 @@ static void faults(void)
     nb_distributed_set_timeout(20);
 }
 
+/* One rank runs a program over another mesh: it is named, by its number. */
+static void other_mesh(void)
+{
+    int size = nb_distributed_size(), rank = nb_distributed_rank();
+    for (int who = 0; who < size; who += size - 1) {
+        char named[32];
+        int n = rank == who ? size : 2 * size;
+        act a = {over_line(NB_HOP_ALL_REDUCE, n, false, true, false, 9), DO,
+                 -1};
+        snprintf(named, sizeof named, "(rank %d)", who);
+        bool refused = !nb_devices_run(a.l.step.from->mesh, run_act, &a);
+        check(refused && (rank == who || says(SAID(named, "another mesh"))),
+              "who runs over another mesh is named");
+        a = (act){over_line(NB_HOP_ALL_REDUCE, size, false, true, false, 9), DO,
+                  -1};
+        check(nb_devices_run(a.l.step.from->mesh, run_act, &a) && !a.l.wrong,
+              "and all work afterwards");
+    }
+}
+
 /* The n-th exchange of a device fails. */
 static void injected(void)
 {
@@ -354,6 +374,7 @@ int main(int argc, char **argv)
     runs();
     large_messages();
     faults();
+    other_mesh();
     injected();
     leaks();
     if (nb_distributed_rank() == 0 || failed)
