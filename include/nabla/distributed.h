@@ -2,7 +2,8 @@
  *
  * Under mpirun every process runs the same program, and the devices of a mesh
  * are dealt out to them by number: the first n of N to rank 0, the next to rank
- * 1.  Where there is one process it has all devices.  A device that fails, ends
+ * 1.  A mesh that cannot be dealt out evenly is refused where a tensor is put on
+ * it.  Where there is one process it has all devices.  A device that fails, ends
  * early or stays away makes the others fail, with an error that names it and
  * what they were waiting in. */
 #ifndef NABLA_DISTRIBUTED_H

@@ -163,6 +163,7 @@ nb_tensor *nb_lay(nb_tensor *x, const nb_spec *spec)
                        spec->rank, x->rank);
     const nb_spec *was = x->sharding;
     if (was && !nb_mesh_meets(was->mesh, spec->mesh)) return NULL;
+    if (!was && !nb_mesh_checker(spec->mesh)) return NULL;
     if (was && was == target(x, spec)) return x;
     return nb_apply(&nb_op_reshard, 1, &x, 1,
                     &(nb_value)NB_V_INT((intptr_t)spec), NB_CALLER);

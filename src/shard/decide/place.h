@@ -11,6 +11,9 @@ extern nb_op nb_op_reshard;
  * axes that the spec uses.  Or of all stored dims, by its rank. */
 nb_tensor *nb_lay(nb_tensor *x, const nb_spec *spec);
 
+/* Whether programs can run over a mesh here; false with an error.  run/ sets it. */
+extern bool (*const nb_mesh_checker)(const nb_mesh *m);
+
 /* The view of an op that only places: all of the same. */
 bool nb_same_view(const nb_call *c, const nb_layout *in, nb_layout *out);
 
