@@ -68,14 +68,8 @@ def c_tests(build: str) -> Count:
     return total([counted(json.loads(t)) for t in log.read_text().splitlines()])
 
 
-def python_tests(build: str, *options: str, **environment: str) -> Count:
-    report = ROOT / build / "pytest.xml"
-    report.unlink(missing_ok=True)
-    ok = run(
-        *("python", "-m", "pytest", "-n", WORKERS, f"--junitxml={report}"),
-        *options,
-        **environment,
-    )
+def tested(report: Path, ok: bool) -> Count:
+    """What pytest has counted."""
     if not report.exists():
         return Count(0, 1)
     suite = next(xml.parse(report).iter("testsuite"))
@@ -85,6 +79,17 @@ def python_tests(build: str, *options: str, **environment: str) -> Count:
     )
     failed = failures + errors
     return Count(tests - failed - skipped, failed or int(not ok))
+
+
+def python_tests(build: str, *options: str, **environment: str) -> Count:
+    report = ROOT / build / "pytest.xml"
+    report.unlink(missing_ok=True)
+    ok = run(
+        *("python", "-m", "pytest", "-n", WORKERS, f"--junitxml={report}"),
+        *options,
+        **environment,
+    )
+    return tested(report, ok)
 
 
 # Programs of several processes.
@@ -149,6 +154,41 @@ def mpi_suite(n: int, name: str) -> Count:
     return Count(passed, failed)
 
 
+# The same in Python; of the second kind are meshes of two devices, which four
+# processes cannot share.
+PYTHON_RANKED = {
+    4: ("ranks", "explain", "sharding", "mesh"),
+    2: ("collective", "reshard", "auto_shard"),
+}
+
+
+def mpi_python(n: int) -> Count:
+    """Every process reports by itself; a check passes if it does in all."""
+    folder = ROOT / "build" / "ranks"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    files = [
+        f"test/python/test_{name}.py"
+        for most, names in PYTHON_RANKED.items()
+        for name in names
+        if n <= most
+    ]
+    rank = "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"
+    command = "exec python -m pytest --color=no --tb=short --junitxml="
+    said, ok = mpirun(
+        *(n, "sh", "-c", f'{command}{folder}/{rank}.xml "$@"', "sh", *files),
+        PYTHONPATH=f"{ROOT}/build/python",
+        NABLA_MEETING=str(folder),
+    )
+    counts = [tested(folder / f"{r}.xml", ok) for r in range(n)]
+    count = Count(min(c.passed for c in counts), max(c.failed for c in counts))
+    if count.failed:
+        print(said)
+    print(f"Python on {n} processes: {count.passed} passed", end=", ")
+    print(f"{count.failed} failed")
+    return count
+
+
 def mpi_end(how: str, said_of_it: str) -> Count:
     """One of three processes leaves the others in a sum: they say which one, in
     what, and where, and the program ends."""
@@ -172,6 +212,7 @@ def mpi() -> Count:
         + [mpi_end("exits", "has failed: its process has come to its end")]
         + [mpi_end("sleeps", "did not come within 1 s")]
         + [mpi_suite(n, name) for name in RANKED for n in (2, 4)]
+        + [mpi_python(n) for n in (2, 4)]
     )
 
 

@@ -1,7 +1,11 @@
 """Settings of all Python tests, and what they count."""
 
+import time
+
+import pytest
 from hypothesis import settings
 
+import nabla as nb
 from nabla import _nabla
 
 # The same examples at every run, and no clock: a machine may be busy.
@@ -29,3 +33,20 @@ def pytest_terminal_summary(terminalreporter):
         without = sorted(set(_nabla.ops) - ops)
         if without:
             terminalreporter.write_line(f"no oracle for {', '.join(without)}")
+
+
+@pytest.fixture(autouse=True)
+def in_step():
+    """Under mpirun every process runs the tests in the same order.  One that
+    has failed waits for the others, which fail too where they are in what it
+    left, so that the next test begins with all."""
+    yield
+    if nb.distributed.size() == 1:
+        return
+    end = time.monotonic() + nb.distributed.timeout()
+    while True:
+        try:
+            return nb.distributed.barrier()
+        except RuntimeError:
+            if time.monotonic() > end:
+                pytest.exit("the processes have lost each other", 1)

@@ -1,5 +1,4 @@
-"""One process is a program of its own; several of them run the examples (part
-"examples" of tools/test.py)."""
+"""One process is a program of its own; of several is test_ranks.py."""
 
 import pytest
 
