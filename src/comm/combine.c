@@ -2,6 +2,7 @@
 #include "comm/combine.h"
 
 #include "base/half.h"
+#include "comm/stream.h"
 
 #include <math.h>
 #include <string.h>
@@ -172,6 +173,7 @@ void nb_combine(nb_dtype dtype, nb_reduce kind, int n, const void *const *x,
         memcpy(out, x[0], (size_t)count * nb_dtype_size(dtype));
     else
         combine[dtype](kind, n, x, count, out);
+    nb_stream_end();
 }
 
 void nb_identity_fill(nb_dtype dtype, nb_reduce kind, int64_t count, void *out)

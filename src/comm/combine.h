@@ -11,7 +11,8 @@
 #include "core/signature.h"
 #include "nabla/dtype.h"
 
-/* out[i] from x[0][i], x[1][i], ..., for count elements; n is 1 or more. */
+/* out[i] from x[0][i], x[1][i], ..., for count elements; n is 1 or more.  They
+ * go past the caches, for it is others who read them, or nobody for a while. */
 void nb_combine(nb_dtype dtype, nb_reduce kind, int n, const void *const *x,
                 int64_t count, void *out);
 

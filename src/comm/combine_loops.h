@@ -31,20 +31,21 @@ static void FN(next)(nb_reduce kind, int n, A *restrict acc, const T *x)
     KINDS(acc[i])
 }
 
-/* Where elements are combined as they are stored, that is done in place. */
 static void FN(combine)(nb_reduce kind, int n, const void *const *x,
                         int64_t count, void *out)
 {
     A block[BLOCK];
+    T stored[BLOCK];
     for (int64_t at = 0; at < count; at += BLOCK) {
         int size = (int)(count - at < BLOCK ? count - at : BLOCK);
-        T *y = (T *)out + at;
-        A *acc = PLAIN ? (A *)y : block;
-        FN(first)(kind, size, acc, (const T *)x[0] + at, (const T *)x[1] + at);
+        FN(first)
+        (kind, size, block, (const T *)x[0] + at, (const T *)x[1] + at);
         for (int k = 2; k < n; k++)
-            FN(next)(kind, size, acc, (const T *)x[k] + at);
+            FN(next)(kind, size, block, (const T *)x[k] + at);
         for (int i = 0; !PLAIN && i < size; i++)
-            y[i] = STORE(acc[i]);
+            stored[i] = STORE(block[i]);
+        nb_stream((T *)out + at, PLAIN ? (void *)block : stored,
+                  (size_t)size * sizeof(T));
     }
 }
 
