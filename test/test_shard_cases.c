@@ -821,6 +821,73 @@ static void devices_share_a_program(void)
     }
 }
 
+/* Values that lie on no mesh */
+
+enum { ROWS = 1024, COLUMNS = 512 };
+
+static nb_tensor *drawn(nb_tensor *key)
+{
+    return nb_random_uniform(key, 2, (int64_t[]){ROWS, COLUMNS}, 0, 1, NB_F32);
+}
+
+static nb_tensor *counted(nb_tensor *key)
+{
+    (void)key;
+    return nb_broadcast_to(nb_sin(nb_iota(COLUMNS, NB_F32)), 2,
+                           (int64_t[]){ROWS, COLUMNS});
+}
+
+static nb_tensor *rolled_dice(nb_tensor *key)
+{
+    nb_tensor *i =
+        nb_random_randint(key, 2, (int64_t[]){ROWS, COLUMNS}, 0, 1000, NB_I32);
+    return nb_where(nb_less(i, nb_count(500)), nb_num(0), nb_cast(i, NB_F32));
+}
+
+/* Laid out, and nobody has the whole any more. */
+static nb_tensor *laid_value(nb_tensor *(*of)(nb_tensor *), nb_tensor *key,
+                             const nb_spec *s)
+{
+    nb_tensor *y = NULL;
+    nb_scope_open();
+    y = nb_reshard(of(key), s);
+    nb_scope_close(y ? 1 : 0, &y);
+    return y;
+}
+
+/* The third run is that of a compiled program. */
+static void made_in_parts(nb_tensor *(*of)(nb_tensor *), nb_tensor *key,
+                          const char *layout, size_t copies)
+{
+    const size_t bytes = (size_t)ROWS * COLUMNS * sizeof(float);
+    const nb_spec *s = nb_spec_parse(nb_mesh_parse(M24), layout);
+    for (int run = 0; run < 3; run++) {
+        nb_scope_open();
+        nb_memory_peak_reset();
+        size_t before = nb_memory_in_use();
+        nb_tensor *y = laid_value(of, key, s);
+        expect(y && nb_realize(y) == NB_OK, "a value as %s", layout);
+        size_t took = nb_memory_peak() - before;
+        expect(run < 2 || took < bytes * copies + bytes / 2,
+               "%s takes %zu bytes", layout, took);
+        if (run == 2) expect(equal(y, of(key)), "its blocks as %s", layout);
+        nb_scope_close(0, NULL);
+    }
+}
+
+static void values_are_made_in_parts(void)
+{
+    static nb_tensor *(*const of[])(nb_tensor *) = {drawn, counted,
+                                                    rolled_dice};
+    nb_tensor *key = nb_random_key(7);
+    for (int i = 0; i < 3; i++) {
+        made_in_parts(of[i], key, "[dp, .]", 4);
+        made_in_parts(of[i], key, "[., tp]", 2);
+        made_in_parts(of[i], key, "[tp, dp]", 1);
+        made_in_parts(of[i], key, "[(dp tp), .]", 1);
+    }
+}
+
 /* Memory gives out at one place after another. */
 
 static bool attempt(const worked *c, nb_tensor *const *x)
@@ -875,6 +942,7 @@ int main(void)
     works(&gradients);
     gradients_of_two_layers();
     devices_share_a_program();
+    values_are_made_in_parts();
     nb_scope_close(0, NULL);
     return tally();
 }

@@ -178,7 +178,8 @@ struct nb_op {
     unsigned fixed; /* bit i: no derivative in input i (index and mask imply) */
     unsigned linear; /* bit i: kind NB_RULE, but linear in input i: transpose */
     unsigned carries; /* bit i: neither, but linear in input i all the same */
-    unsigned splits;  /* bit k: does factors of that nb_factor_kind in parts */
+    unsigned splits;  /* bit k: does factors of that nb_factor_kind in parts;
+                       * NB_PASS: dims that no operand has */
     unsigned shares;  /* bit t: what blocks of that tensor come to is told */
     int sized;      /* attribute k, 1 + k, is the visible shape of the result */
     int nout;       /* 0 means one */

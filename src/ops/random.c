@@ -1,6 +1,7 @@
 /* random.c - random numbers as functions of a key.
  *
- * Two primitives: words of a key's stream, and a key folded with a number.  The
+ * Two primitives: words of a key's stream, and a key folded with a number; and
+ * for blocks of a draw a third, words from any place of the stream on.  The
  * distributions are made of the first by other ops, in float64 where rounding
  * would show, so element i of a draw is a function of key and i.
  *
@@ -172,22 +173,52 @@ static nb_val upper(nb_point *p, nb_val a, uint64_t b)
     return nb_p_two(p, NB_S_add, t, nb_p_two(p, NB_S_mul, a1, b1));
 }
 
-static bool bits_point(nb_point *p, const nb_call *c, nb_val *y)
+static nb_val word_at(nb_point *p, nb_val place, nb_dtype d, int64_t stream,
+                      int64_t below)
 {
-    int64_t below = nb_arg_int(c, 2), step[NB_MAX_RANK] = {0};
-    nb_dtype d = (nb_dtype)nb_arg_int(c, 1);
-    nb_extents s;
     nb_val key[2];
-    if (!nb_draw_sizes(c, 0, &s)) return false;
-    nb_row_major(s.n, s.at, step);
     for (int i = 0; i < 2; i++) {
         nb_val at = nb_p_number(p, NB_I64, i);
         key[i] = nb_p_read_at(p, 0, NB_U32, &at, NB_NO_VAL);
     }
-    *y = nb_p_word(p, nb_p_place(p, 0, step), key[0], key[1], d,
-                   (uint32_t)nb_arg_int(c, 3), FOR_BITS);
-    if (below) *y = upper(p, *y, (uint64_t)below);
+    nb_val y =
+        nb_p_word(p, place, key[0], key[1], d, (uint32_t)stream, FOR_BITS);
+    return below ? upper(p, y, (uint64_t)below) : y;
+}
+
+static bool bits_point(nb_point *p, const nb_call *c, nb_val *y)
+{
+    int64_t step[NB_MAX_RANK] = {0};
+    nb_extents s;
+    if (!nb_draw_sizes(c, 0, &s)) return false;
+    nb_row_major(s.n, s.at, step);
+    *y = word_at(p, nb_p_place(p, 0, step), (nb_dtype)nb_arg_int(c, 1),
+                 nb_arg_int(c, 3), nb_arg_int(c, 2));
     return true;
+}
+
+/* A block of a draw has the words of its places in all of it. */
+static nb_tensor *bits_local(const nb_call *c, const nb_blocks *b)
+{
+    int lanes = c->out->nlanes;
+    int64_t step[NB_MAX_RANK] = {0}, first = 0;
+    bool whole = true;
+    nb_extents s;
+    if (!nb_draw_sizes(c, 0, &s)) return NULL;
+    nb_row_major(s.n, s.at, step);
+    for (int d = 0; d < s.n; d++) {
+        first += b->to->start[lanes + d] * step[d];
+        whole = whole && b->to->size[lanes + d] == s.at[d];
+    }
+    nb_value v[] = {NB_V_LIST(s.n, b->to->size + lanes), NB_V_LIST(s.n, step),
+                    NB_V_INT(nb_arg_int(c, 1)), NB_V_INT(nb_arg_int(c, 2)),
+                    NB_V_INT(nb_arg_int(c, 3))};
+    if (whole)
+        return nb_draw_bits(b->in[0], s, (nb_dtype)nb_arg_int(c, 1),
+                            (uint64_t)nb_arg_int(c, 2), nb_arg_int(c, 3));
+    return nb_apply(&nb_op_random_words, 2,
+                    (nb_tensor *[]){b->in[0], b->number(b, first)}, 5, v,
+                    NB_CALLER);
 }
 
 nb_op nb_op_random_bits = {
@@ -206,6 +237,118 @@ nb_op nb_op_random_bits = {
     .fixed = 1,
     .kernel = bits_kernel,
     .point = bits_point,
+    .local = bits_local,
+    .splits = 1u << NB_PASS,
+};
+
+/* random_words: those of a stream at any places. */
+
+static bool words_check(nb_call *c)
+{
+    int n, m;
+    nb_extents s;
+    int64_t d = nb_arg_int(c, 2);
+    nb_arg_list(c, 0, &n);
+    nb_arg_list(c, 1, &m);
+    if (!nb_key_check(c) || !nb_draw_sizes(c, 0, &s)) return false;
+    if (RANK(1) || c->in[1]->dtype != NB_I64 || n != m)
+        return nb_fail(NB_EVALUE,
+                       "random_words: first is one int64, and step has a value "
+                       "for each of %d axes",
+                       n);
+    return d == NB_U64 || (d == NB_U32 && nb_arg_int(c, 3) == 0) ||
+           nb_fail(NB_ETYPE,
+                   "random_words: dtype is %s: uint64, or uint32 for all "
+                   "words, is needed",
+                   nb_dtype_name((nb_dtype)d));
+}
+
+static bool words_sign(const nb_call *c, nb_text *t)
+{
+    int n;
+    nb_arg_list(c, 0, &n);
+    nb_text_add(t, "k, ->");
+    for (int d = 0; d < n; d++)
+        nb_text_add(t, " ?");
+    return nb_text_add(t, "; replicate{k}, k=2");
+}
+
+static bool words_infer(const nb_call *c, int k, nb_shape *out, nb_dtype *dtype)
+{
+    int n;
+    const int64_t *size = nb_arg_list(c, 0, &n);
+    (void)k;
+    for (int d = 0; d < n; d++)
+        out->size[d] = nb_extent_of(size[d]);
+    *dtype = (nb_dtype)nb_arg_int(c, 2);
+    return true;
+}
+
+static uint64_t word_of(const uint32_t key[2], int64_t place, int64_t stream,
+                        nb_dtype d, uint64_t below)
+{
+    uint32_t w[4];
+    uint64_t at = (uint64_t)place;
+    block(w, key, d == NB_U32 ? at / 4 : at / 2, stream, FOR_BITS);
+    if (d == NB_U32) return w[at % 4];
+    uint64_t all = (uint64_t)w[at % 2 * 2] << 32 | w[at % 2 * 2 + 1];
+    return below ? (uint64_t)((unsigned __int128)all * below >> 64) : all;
+}
+
+static bool words_kernel(const nb_kernel *k)
+{
+    const nb_view *first = &k->view[1], *y = &k->view[2];
+    int n;
+    const int64_t *step = nb_arg_list(k->call, 1, &n);
+    int64_t count = 1, stream = nb_arg_int(k->call, 4);
+    uint64_t below = (uint64_t)nb_arg_int(k->call, 3);
+    uint32_t key[2];
+    read_key(&k->view[0], key);
+    for (int d = 0; d < y->rank; d++)
+        count *= y->size[d];
+    for (int64_t i = 0; i < count; i++) {
+        int64_t place = nb_read_i64(first->data, first->dtype), rest = i;
+        for (int d = y->rank - 1; d >= 0; d--) {
+            place += rest % y->size[d] * step[d];
+            rest /= y->size[d];
+        }
+        uint64_t w = word_of(key, place, stream, y->dtype, below);
+        if (y->dtype == NB_U32)
+            ((uint32_t *)y->data)[i] = (uint32_t)w;
+        else
+            ((uint64_t *)y->data)[i] = w;
+    }
+    return true;
+}
+
+static bool words_point(nb_point *p, const nb_call *c, nb_val *y)
+{
+    int n;
+    const int64_t *step = nb_arg_list(c, 1, &n);
+    nb_val first = nb_p_read_at(p, 1, NB_I64, NULL, NB_NO_VAL);
+    nb_val place = nb_p_two(p, NB_S_add, first, nb_p_place(p, 0, step));
+    *y = word_at(p, place, (nb_dtype)nb_arg_int(c, 2), nb_arg_int(c, 4),
+                 nb_arg_int(c, 3));
+    return true;
+}
+
+nb_op nb_op_random_words = {
+    .name = "random_words",
+    .doc = "Random words of a stream of the key: at i, j, ... the one in place "
+           "first + step[0] i + step[1] j + ..., so that parts of what "
+           "random_bits gives can be drawn apart.",
+    .example = "random_words([0, 0], 1, shape=(2,), step=(2,), dtype=uint32) = "
+               "[3781805453, 2600524760]",
+    .params = "key, first, shape:ints, step:ints, dtype:dtype=uint32, "
+              "below:int=0, stream:int=0",
+    .check = words_check,
+    .sign = words_sign,
+    .infer = words_infer,
+    .kind = NB_CONSTANT,
+    .out = NB_OUT_ATTR,
+    .fixed = 3,
+    .kernel = words_kernel,
+    .point = words_point,
 };
 
 nb_tensor *nb_draw_bits(nb_tensor *key, nb_extents s, nb_dtype d,

@@ -74,6 +74,7 @@ nb_op nb_op_iota = {
     .kernel = iota_kernel,
     .point = iota_point,
     .local = iota_local,
+    .splits = 1u << NB_PASS,
 };
 
 nb_tensor *nb_iota(int64_t size, nb_dtype dtype)

@@ -263,14 +263,14 @@ static void keep_full(nb_cut *l, int64_t size)
 }
 
 /* A dim that no operand has is made in parts by ops that are told the shape of
- * their result, and by those that know blocks. */
+ * their result, and by those that say so. */
 static bool is_made_whole(const nb_work *w, int k)
 {
     const nb_op *op = w->call->op;
     bool given = false;
     for (int t = 0; t < w->f->nin; t++)
         given = given || nb_factored_has(&w->f->tensor[t], k);
-    return !given && !op->sized && (w->f->nin || !op->local);
+    return !given && !op->sized && !(op->splits >> NB_PASS & 1);
 }
 
 /* The greatest of nothing is no number, windows have their least size,

@@ -91,7 +91,7 @@ static bool solve(problem *p, const nb_rule *r, const nb_mesh *m, int n,
                   const nb_spec *const *spec)
 {
     int all = r->nin + r->nout;
-    unsigned whole = 1u << NB_REPLICATE | 1u << NB_BLOCKED;
+    unsigned whole = 1u << NB_REPLICATE | 1u << NB_BLOCKED | 1u << NB_PASS;
     memset(p, 0, sizeof *p);
     if (!check(r, m, n, spec) || !factors_of(&p->f, r)) return false;
     p->op = (nb_op){.name = "rule", .splits = ~whole, .reach = reach};
