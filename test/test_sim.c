@@ -263,6 +263,68 @@ static void grids_have_two_dimensions(void **state)
     GOOD(CU(cuModuleUnload)(module));
 }
 
+/* Halves by assembly and by NVIDIA's headers: the same bits, nearest even. */
+static void halves_round_to_even(void **state)
+{
+    (void)state;
+    const char *text =
+        "#include <cuda_fp16.h>\n"
+        "#include <cuda_bf16.h>\n"
+        "extern \"C\" __global__ void k(unsigned short *y, const float *x)\n"
+        "{\n"
+        "    int i = threadIdx.x;\n"
+        "    unsigned short h, b;\n"
+        "    asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(h) : \"f\"(x[i]));\n"
+        "    asm volatile(\"cvt.rn.bf16.f32 %0, %1;\"\n"
+        "                 : \"=h\"(b)\n"
+        "                 : \"f\"(x[i]));\n"
+        "    float back;\n"
+        "    asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(back) : \"h\"(h));\n"
+        "    asm volatile(\"st.global.v2.u16 [%0 + 4], {%1, %2};\" ::\n"
+        "                 \"l\"(y + 8 * i), \"h\"(h), \"h\"(b) : \"memory\");\n"
+        "    y[8 * i] = __half_as_ushort(__float2half_rn(x[i]));\n"
+        "    y[8 * i + 1] = __bfloat16_as_ushort(__float2bfloat16_rn(x[i]));\n"
+        "    y[8 * i + 4] = __half_as_ushort(__float2half_rn(back));\n"
+        "}\n";
+    static const struct {
+        float x;
+        unsigned short half, bfloat;
+    } rows[] = {{0, 0, 0},
+                {-0.0f, 0x8000, 0x8000},
+                {1, 0x3c00, 0x3f80},
+                {1 + 0x1p-11f, 0x3c00, 0x3f80},
+                {1 + 0x3p-11f, 0x3c02, 0x3f80},
+                {1 + 0x1p-8f, 0x3c04, 0x3f80},
+                {1 + 0x3p-8f, 0x3c0c, 0x3f82},
+                {65504, 0x7bff, 0x4780},
+                {65519, 0x7bff, 0x4780},
+                {65520, 0x7c00, 0x4780},
+                {-1e30f, 0xfc00, 0xf14a},
+                {0x1p-24f, 0x0001, 0x3380},
+                {0x1p-25f, 0x0000, 0x3300},
+                {0x3p-25f, 0x0002, 0x33c0},
+                {0x1p-14f, 0x0400, 0x3880},
+                {INFINITY, 0x7c00, 0x7f80}};
+    float x[COUNT(rows)];
+    unsigned short y[COUNT(rows)][8];
+    CUmodule module;
+    CUfunction f = function(text, "k", &module);
+    for (int i = 0; i < COUNT(rows); i++)
+        x[i] = rows[i].x;
+    CUdeviceptr px = put(x, sizeof x), py = put(NULL, sizeof y);
+    void *args[] = {&py, &px};
+    GOOD(launch(f, 1, COUNT(rows), 0, NULL, args));
+    GOOD(CU(cuMemcpyDtoH_v2)(y, py, sizeof y));
+    for (int i = 0; i < COUNT(rows); i++) {
+        assert_int_equal(y[i][0], rows[i].half);
+        assert_int_equal(y[i][2], rows[i].half);
+        assert_int_equal(y[i][4], rows[i].half);
+        assert_int_equal(y[i][1], rows[i].bfloat);
+        assert_int_equal(y[i][3], rows[i].bfloat);
+    }
+    GOOD(CU(cuModuleUnload)(module));
+}
+
 /* Faults. */
 
 typedef struct bad {
@@ -335,6 +397,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(grids_have_two_dimensions, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(halves_round_to_even, setup, teardown),
         cmocka_unit_test_setup_teardown(faults_come_late_and_stay, setup,
                                         teardown),
     };

@@ -33,7 +33,8 @@ static CUresult load(sim_card *c, CUmodule *module, const void *image)
     if (memcmp(h.magic, SIM_MAGIC, sizeof h.magic))
         return CUDA_ERROR_INVALID_IMAGE;
     memcpy(&h, image, sizeof h);
-    bool runs = h.arch / 10 == sim_arch() / 10 && h.arch <= sim_arch();
+    bool runs = h.virtual || h.arch / 10 == sim_arch() / 10;
+    runs = runs && h.arch <= sim_arch();
     if (!runs) return CUDA_ERROR_NO_BINARY_FOR_GPU;
     sim_module *m = calloc(1, sizeof *m);
     if (!m) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -240,7 +240,7 @@ static inline int __dp4a(int a, int b, int c)
     return c;
 }
 
-/* Generic addresses are all there are. */
+/* Global addresses are the host's; 32 bits hold where in shared memory. */
 template <class T> static inline size_t __cvta_generic_to_global(const T *p)
 {
     return (size_t)p;
@@ -248,7 +248,7 @@ template <class T> static inline size_t __cvta_generic_to_global(const T *p)
 
 template <class T> static inline size_t __cvta_generic_to_shared(const T *p)
 {
-    return (size_t)p;
+    return (unsigned)((const char *)p - sim_dynamic);
 }
 
 static inline bool __isShared(const void *p)

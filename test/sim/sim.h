@@ -207,8 +207,8 @@ CUresult sim_launch_new(sim_launch *l, sim_card *c, CUfunction f,
 /* nvrtc.c: what a cubin begins with. */
 typedef struct sim_header {
     char magic[8];
-    int arch, version;
-    uint64_t bytes; /* of the shared object that follows */
+    int arch, virtual; /* virtual: for any later architecture too */
+    uint64_t bytes;    /* of the shared object that follows */
 } sim_header;
 
 #define SIM_MAGIC "NBSIMCU"

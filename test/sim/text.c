@@ -60,8 +60,7 @@ static const char *skip(const char *p)
     return *p ? p + 1 : p;
 }
 
-/* The next word or other character, and where it ends. */
-static const char *next(const char *p, const char **end)
+const char *sim_word(const char *p, const char **end)
 {
     for (;;) {
         while (isspace((unsigned char)*p))
@@ -77,18 +76,17 @@ static const char *next(const char *p, const char **end)
     return p;
 }
 
-static bool is(const char *p, const char *end, const char *word)
+bool sim_word_is(const char *p, const char *end, const char *word)
 {
     size_t n = strlen(word);
     return (size_t)(end - p) == n && !memcmp(p, word, n);
 }
 
-/* From an opening bracket past the one that closes it. */
-static const char *past(const char *p)
+const char *sim_past(const char *p)
 {
     int deep = 0;
     const char *end;
-    for (p = next(p, &end); *p; p = next(end, &end)) {
+    for (p = sim_word(p, &end); *p; p = sim_word(end, &end)) {
         deep += *p == '(';
         deep -= *p == ')';
         if (!deep) return end;
@@ -98,8 +96,10 @@ static const char *past(const char *p)
 
 static bool takes_brackets(const char *p, const char *end)
 {
-    return is(p, end, "__launch_bounds__") || is(p, end, "__attribute__") ||
-           is(p, end, "__cluster_dims__") || is(p, end, "__maxnreg__");
+    return sim_word_is(p, end, "__launch_bounds__") ||
+           sim_word_is(p, end, "__attribute__") ||
+           sim_word_is(p, end, "__cluster_dims__") ||
+           sim_word_is(p, end, "__maxnreg__");
 }
 
 /* After __global__: the name, unless only declared. */
@@ -107,20 +107,21 @@ static const char *kernel(const char *p, sim_found *found)
 {
     const char *end, *name = NULL, *name_end = NULL;
     found->threads = MOST_THREADS;
-    for (p = next(p, &end); *p && *p != ';' && *p != '{'; p = next(p, &end)) {
+    for (p = sim_word(p, &end); *p && *p != ';' && *p != '{';
+         p = sim_word(p, &end)) {
         bool brackets = takes_brackets(p, end);
-        if (brackets && is(p, end, "__launch_bounds__")) {
+        if (brackets && sim_word_is(p, end, "__launch_bounds__")) {
             int n = atoi(end + strspn(end, " ("));
             if (n > 0) found->threads = n;
         }
         if (!brackets && *p == '(') break;
         if (!brackets) name = p, name_end = end;
-        p = brackets ? past(end) : end;
+        p = brackets ? sim_past(end) : end;
     }
     found->name[0] = 0;
     if (*p != '(' || !name) return p;
-    p = past(p);
-    const char *after = next(p, &end);
+    p = sim_past(p);
+    const char *after = sim_word(p, &end);
     if (*after == '{')
         snprintf(found->name, sizeof found->name, "%.*s",
                  (int)(name_end - name), name);
@@ -132,16 +133,22 @@ int sim_text_kernels(const char *text, sim_found *list, int room)
     int count = 0;
     bool template = false;
     const char *end;
-    for (const char *p = next(text, &end); *p; p = next(end, &end)) {
-        if (is(p, end, "template")) template = true;
+    for (const char *p = sim_word(text, &end); *p; p = sim_word(end, &end)) {
+        if (sim_word_is(p, end, "template")) template = true;
         if (*p == ';' || *p == '}') template = false;
-        if (!is(p, end, "__global__")) continue;
+        if (!sim_word_is(p, end, "__global__")) continue;
         sim_found found;
         end = kernel(end, &found);
         if (found.name[0] && !template && count < room) list[count++] = found;
         template = false;
     }
     return count;
+}
+
+static bool meets_in_assembly(const char *text)
+{
+    return strstr(text, "bar.sync") || strstr(text, "barrier.sync") ||
+           strstr(text, "bar.warp");
 }
 
 bool sim_text_meets(const char *text)
@@ -156,24 +163,35 @@ bool sim_text_meets(const char *text)
         "__reduce_xor_sync",   "__nanosleep",         "__threadfence",
         "__threadfence_block", "__threadfence_system"};
     const char *end;
-    for (const char *p = next(text, &end); *p; p = next(end, &end))
+    for (const char *p = sim_word(text, &end); *p; p = sim_word(end, &end))
         for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-            if (is(p, end, words[i])) return true;
-    return false;
+            if (sim_word_is(p, end, words[i])) return true;
+    return meets_in_assembly(text);
+}
+
+/* From behind `extern`: the declaration of dynamic memory, or NULL. */
+static const char *dynamic(sim_text *to, const char *p)
+{
+    const char *end, *word = sim_word(p, &end);
+    if (!sim_word_is(word, end, "__shared__")) return NULL;
+    const char *stop = end + strcspn(end, ";");
+    sim_text_add(to, "extern ");
+    sim_text_part(to, end, (size_t)(stop - end));
+    sim_text_add(to, " __asm__(\"sim_dynamic\")");
+    return stop;
 }
 
 void sim_text_bind(sim_text *to, const char *text)
 {
     const char *end, *from = text;
-    for (const char *p = next(text, &end); *p; p = next(end, &end)) {
-        if (!is(p, end, "extern")) continue;
-        const char *word_end, *word = next(end, &word_end);
-        if (!is(word, word_end, "__shared__")) continue;
-        const char *stop = word_end + strcspn(word_end, ";");
-        sim_text_part(to, from, (size_t)(word - from));
-        sim_text_part(to, word_end, (size_t)(stop - word_end));
-        sim_text_add(to, " __asm__(\"sim_dynamic\")");
-        from = end = stop;
+    for (const char *p = sim_word(text, &end); *p; p = sim_word(end, &end)) {
+        bool assembly =
+            sim_word_is(p, end, "asm") || sim_word_is(p, end, "__asm__");
+        if (!assembly && !sim_word_is(p, end, "extern")) continue;
+        sim_text_part(to, from, (size_t)(p - from));
+        const char *done = assembly ? sim_ptx(to, end) : dynamic(to, end);
+        from = done ? done : p;
+        if (done) end = done;
     }
     sim_text_part(to, from, strlen(from));
 }

@@ -27,7 +27,17 @@ typedef struct sim_found {
 int sim_text_kernels(const char *text, sim_found *list, int room);
 /* Whether threads may meet. */
 bool sim_text_meets(const char *text);
-/* The text with `extern __shared__ T x[];` bound to the dynamic memory. */
+/* The text as C++: `extern __shared__ T x[];` is bound to the dynamic memory,
+ * and asm becomes calls (ptx.c). */
 void sim_text_bind(sim_text *to, const char *text);
+
+/* Words of CUDA C.  The next one, or other character, and where it ends: */
+const char *sim_word(const char *p, const char **end);
+bool sim_word_is(const char *p, const char *end, const char *word);
+/* From an opening bracket past the one that closes it: */
+const char *sim_past(const char *p);
+
+/* From behind the word asm past its brackets, or NULL if it is none. */
+const char *sim_ptx(sim_text *to, const char *p);
 
 #endif
