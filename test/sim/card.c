@@ -112,6 +112,8 @@ static const struct {
     {304, "CUDA_ERROR_OPERATING_SYSTEM",
      "OS call failed or operation not supported on this OS"},
     {400, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {401, "CUDA_ERROR_ILLEGAL_STATE",
+     "the operation cannot be performed in the present state"},
     {500, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
     {600, "CUDA_ERROR_NOT_READY", "device not ready"},
     {700, "CUDA_ERROR_ILLEGAL_ADDRESS",
@@ -322,6 +324,7 @@ CUresult cuDeviceCanAccessPeer(int *can, CUdevice card, CUdevice peer)
 /* A context goes with all it holds, its fault too. */
 static void reset(sim_card *c)
 {
+    sim_capture_abandon(c);
     sim_finish(c);
     sim_streams_free(c);
     sim_memory_reset(c);

@@ -261,14 +261,8 @@ static void pause_nothing(void)
 {
 }
 
-static void condition_nothing(unsigned long long handle, unsigned value)
-{
-    (void)handle, (void)value;
-    stop(CUDA_ERROR_ILLEGAL_INSTRUCTION);
-}
-
 const sim_host sim_host_functions = {barrier, lanes, stop, pause_nothing,
-                                     condition_nothing};
+                                     sim_condition_set};
 
 /* Signals of a kernel are faults of the card; others are not ours. */
 static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
@@ -376,12 +370,11 @@ static void **checked(sim_card *c, const sim_launch *l)
 }
 
 /* Beyond what was asked for there is no dynamic shared memory. */
-static void fence(sim_image *m, unsigned shared)
+static void fence(sim_image *m, unsigned shared, int how)
 {
     enum { PAGE = 4096 };
     size_t room = (shared + PAGE - 1) / PAGE * PAGE;
-    mprotect(m->dynamic, room, PROT_READ | PROT_WRITE);
-    mprotect(m->dynamic + room, SIM_DYNAMIC_MOST - room, PROT_NONE);
+    mprotect(m->dynamic + room, SIM_DYNAMIC_MOST - room, how);
 }
 
 static void peers(sim_card *c, void (*change)(sim_card *))
@@ -406,7 +399,7 @@ CUresult sim_launch_run(sim_card *c, const sim_launch *l)
     *m->block_size = (sim_place){l->block[0], l->block[1], l->block[2]};
     *m->grid_size = (sim_place){l->grid[0], l->grid[1], l->grid[2]};
     *m->host = &sim_host_functions;
-    fence(m, l->shared);
+    fence(m, l->shared, PROT_NONE);
     sim_kernel_counted();
     peers(c, sim_open);
     catch (true);
@@ -415,6 +408,7 @@ CUresult sim_launch_run(sim_card *c, const sim_launch *l)
         block_run(l, (first + i) % blocks);
     catch (false);
     peers(c, sim_close);
+    fence(m, l->shared, PROT_READ | PROT_WRITE);
     free(run.threads);
     free(run.ready);
     return run.fault;

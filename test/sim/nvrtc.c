@@ -331,7 +331,8 @@ static void flags(command *c)
                                         "-fno-threadsafe-statics",
                                         "-fno-stack-protector",
                                         "-fvisibility=hidden",
-                                        "-fsanitize=alignment,bounds"};
+                                        "-fsanitize=alignment,bounds",
+                                        "-Wl,-Bsymbolic"};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         word(c, fixed[i]);
 #ifdef __x86_64__

@@ -14,6 +14,7 @@
 
 #include "api.h"
 #include "port.h"
+#include <pthread.h>
 #include <stdbool.h>
 
 enum { SIM_CARDS = 8, SIM_WARP = 32 };
@@ -112,9 +113,9 @@ typedef struct sim_work {
 typedef struct sim_event {
     int refs;
     bool timed;
-    sim_mark mark;           /* no stream: never recorded */
-    double time;             /* ms; when it was reached */
-    struct sim_graph *graph; /* recorded while capturing */
+    sim_mark mark;    /* no stream: never recorded */
+    double time;      /* ms; when it was reached */
+    uint64_t capture; /* it was recorded in; 0: none */
     struct sim_node **nodes;
     int count;
 } sim_event;
@@ -130,8 +131,9 @@ typedef struct sim_stream {
     size_t head, count, room;
     uint64_t issued, done;
     struct sim_graph *capture;
-    bool origin, invalid;
+    bool origin, invalid, borrowed; /* borrowed: the graph was given */
     int mode;
+    pthread_t thread;
     struct sim_node **last; /* what the next captured node follows */
     int last_count;
 } sim_stream;
@@ -193,7 +195,6 @@ CUresult sim_finish(sim_card *c); /* all streams; the fault, if any */
 CUresult sim_do(sim_card *c, const sim_work *w);
 void sim_work_free(sim_work *w);
 void sim_streams_free(sim_card *c);
-bool sim_capturing(sim_card *c); /* waiting is forbidden now */
 
 /* launch.c: runs all blocks; a CUresult. */
 CUresult sim_launch_run(sim_card *c, const sim_launch *l);
@@ -213,11 +214,17 @@ typedef struct sim_header {
 
 #define SIM_MAGIC "NBSIMCU"
 
-/* graph.c */
+/* capture.c */
 CUresult sim_capture_put(sim_stream *s, sim_work w); /* takes w */
 CUresult sim_capture_record(sim_stream *s, sim_event *e);
 CUresult sim_capture_wait(sim_stream *s, sim_event *e);
+void sim_capture_abandon(sim_card *c);
+bool sim_capturing(sim_card *c); /* waiting is forbidden now */
+
+/* exec.c */
 CUresult sim_exec_run(sim_card *c, struct sim_exec *e);
+void sim_condition_set(unsigned long long handle, unsigned value);
+void sim_exec_keep(struct sim_exec *e);
 void sim_exec_drop(struct sim_exec *e);
 
 #endif

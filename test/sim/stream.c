@@ -122,16 +122,6 @@ CUresult sim_finish(sim_card *c)
     return c->fault;
 }
 
-bool sim_capturing(sim_card *c)
-{
-    for (sim_stream *s = c->streams; s; s = s->next)
-        if (s->capture && s->origin && s->mode != 2) {
-            s->invalid = true;
-            return true;
-        }
-    return false;
-}
-
 static bool grow(sim_stream *s)
 {
     if (s->count < s->room) return true;
@@ -262,7 +252,7 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
     (void)flags;
     if (!event || !sim_stream_find(card, stream, &s))
         return CUDA_ERROR_INVALID_HANDLE;
-    if (s->capture || event->graph) return sim_capture_wait(s, event);
+    if (s->capture || event->capture) return sim_capture_wait(s, event);
     if (!event->mark.stream) return CUDA_SUCCESS;
     return sim_put(card, stream,
                    (sim_work){.kind = SIM_WAIT, .wait = event->mark});
@@ -338,7 +328,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream)
     if (!event || !sim_stream_find(card, stream, &s))
         return CUDA_ERROR_INVALID_HANDLE;
     if (s->capture) return sim_capture_record(s, event);
-    event->graph = NULL;
+    event->capture = 0;
     event->refs++;
     CUresult code =
         sim_put(card, stream, (sim_work){.kind = SIM_RECORD, .event = event});
@@ -355,7 +345,7 @@ CUresult cuEventQuery(CUevent event)
 {
     SIM_CARD_TURN;
     if (!event) return CUDA_ERROR_INVALID_HANDLE;
-    if (event->graph) return CUDA_ERROR_CAPTURED_EVENT;
+    if (event->capture) return CUDA_ERROR_CAPTURED_EVENT;
     if (!event->mark.stream) return CUDA_SUCCESS;
     if (sim_capturing(card)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     return query(card, event->mark);
@@ -365,7 +355,7 @@ CUresult cuEventSynchronize(CUevent event)
 {
     SIM_CARD_TURN;
     if (!event) return CUDA_ERROR_INVALID_HANDLE;
-    if (event->graph) return CUDA_ERROR_CAPTURED_EVENT;
+    if (event->capture) return CUDA_ERROR_CAPTURED_EVENT;
     if (!event->mark.stream) return CUDA_SUCCESS;
     if (sim_capturing(card)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     sim_run(event->mark.stream, event->mark.number);
