@@ -1,13 +1,12 @@
 /* cards.c - looking for a card, in a process of its own. */
-#define _GNU_SOURCE
 #include "support/cards.h"
 
 #include "support/alone.h"
+#include "support/sim.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 static void find(void)
@@ -15,17 +14,11 @@ static void find(void)
     _exit(nb_card_count() > 0 ? 0 : 1);
 }
 
-/* It lies beside the programs of the tests. */
 static const char *simulated(void)
 {
     static char settings[2 * PATH_MAX + 64];
     char path[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 32);
-    path[n > 0 ? n : 0] = '\0';
-    char *end = strrchr(path, '/');
-    if (!end) return "";
-    strcpy(end, "/libnabla_sim.so");
-    if (access(path, R_OK) != 0) return "";
+    if (!sim_find(path, sizeof path)) return "";
     snprintf(settings, sizeof settings, "NABLA_CUDA_DRIVER=%s NABLA_NVRTC=%s",
              path, path);
     return settings;

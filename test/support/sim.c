@@ -21,12 +21,3 @@ bool sim_find(char *path, size_t room)
         snprintf(path, room, "%s/libcuda_sim.so", self);
     return !access(path, R_OK);
 }
-
-bool sim_use(void)
-{
-    char path[4200];
-    if (!sim_find(path, sizeof path)) return false;
-    setenv("NABLA_CUDA_DRIVER", path, 0);
-    setenv("NABLA_NVRTC", path, 0);
-    return true;
-}

@@ -7,8 +7,5 @@
 
 /* The file, beside this program unless NABLA_SIM_LIBRARY names another. */
 bool sim_find(char *path, size_t room);
-/* Makes it the driver and the compiler of this process (NABLA_CUDA_DRIVER and
- * NABLA_NVRTC), unless they are set; false: it was not built. */
-bool sim_use(void);
 
 #endif
