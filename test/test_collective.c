@@ -845,12 +845,13 @@ typedef struct shards {
     const char *manual[2];
 } shards;
 
-static nb_func *over(const shards *s)
+static nb_func *map_over(const shards *s, bool unsafe)
 {
     const nb_spec *in[3], *out[2];
     nb_shard_map_options o = {.in_specs = in,
                               .out_specs = out,
-                              .manual = (const char *const *)s->manual};
+                              .manual = (const char *const *)s->manual,
+                              .unsafe = unsafe};
     for (; o.nin < 3 && s->in[o.nin]; o.nin++)
         in[o.nin] = nb_spec_parse(s->mesh, s->in[o.nin]);
     for (; o.nout < 2 && s->out[o.nout]; o.nout++)
@@ -858,6 +859,11 @@ static nb_func *over(const shards *s)
     while (o.nmanual < 2 && s->manual[o.nmanual])
         o.nmanual++;
     return nb_shard_map(nb_func_new(s->f, s->ctx), s->mesh, &o);
+}
+
+static nb_func *over(const shards *s)
+{
+    return map_over(s, false);
 }
 
 /* A body that remembers what it saw: sizes, and whether it varies before and
@@ -887,6 +893,8 @@ static nb_status look(void *ctx, int nx, nb_tensor *const *x, int *ny,
 FN(itself, nb_mul(x[0], nb_num(1)))
 FN(index_along, nb_add(nb_mul(x[0], nb_num(0)), nb_axis_index(NULL, "i")))
 FN(shift_i, nb_ppermute(x[0], 1, ring, "i"))
+FN(vary, nb_pvary(x[0], NAMES("i")))
+FN(vary_sum, nb_all_reduce(nb_pvary(x[0], NAMES("i")), "sum", NAMES("i")))
 
 /* 5.2: x (4, 4), on two devices, blocks (2, 4). */
 static void manual_collectives(void)
@@ -906,6 +914,8 @@ static void manual_collectives(void)
          false,
          false,
          {4, 4}},
+        {"pvary", vary, "[., .]", "[i, .]", false, true, {4, 4}},
+        {"pvary of what varies", vary, "[i, .]", "[i, .]", true, true, {2, 4}},
         {"pmean", pmean, "[i, .]", "[., .]", true, false, {2, 4}},
         {"pmax", pmax, "[i, .]", "[., .]", true, false, {2, 4}},
         {"all_gather", gather_tiled, "[i, .]", "[., .]", true, false, {4, 4}},
@@ -969,6 +979,65 @@ static nb_status nested_same(void *ctx, int nx, nb_tensor *const *x, int *ny,
     return *ny = 1, NB_OK;
 }
 
+/* Warnings: the last text, how many, and whether they are to be errors. */
+typedef struct heard {
+    char text[256];
+    int count;
+    bool refuses;
+} heard;
+
+static bool hear(void *ctx, const char *text)
+{
+    heard *h = ctx;
+    h->count++;
+    snprintf(h->text, sizeof h->text, "%s", text);
+    return !h->refuses;
+}
+
+static void warnings(void)
+{
+    static const struct {
+        const char *what;
+        nb_body *f;
+        const char *in, *out;
+        bool warns;
+    } all[] = {
+        {"a sum of what differs", psum, "[i, .]", "[., .]", false},
+        {"a sum of what is the same", psum, "[., .]", "[., .]", true},
+        {"a product", pprod, "[., .]", "[., .]", true},
+        {"a scattered sum", scatter_sum, "[., .]", "[i, .]", true},
+        {"a sum that is meant", vary_sum, "[., .]", "[., .]", false},
+        {"a mean", pmean, "[., .]", "[., .]", false},
+        {"the greatest", pmax, "[., .]", "[., .]", false},
+    };
+    const nb_mesh *m = line("i", 2);
+    nb_tensor *x = COUNTING(4, 2);
+    heard h = {.count = 0};
+    nb_warning_set(hear, &h);
+    for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
+        shards o = {all[k].f, NULL, m, {all[k].in}, {all[k].out}, {"i"}};
+        h.count = 0;
+        expect(call(over(&o), x), "%s: works", all[k].what);
+        expect(h.count == all[k].warns, "%s: %d warnings", all[k].what,
+               h.count);
+    }
+    h.count = 0;
+    call(nb_vmap(nb_func_new(psum, NULL),
+                 &(nb_vmap_options){.nin = 1,
+                                    .in_axes = (int[]){NB_UNMAPPED},
+                                    .axis_size = 3,
+                                    .axis_name = "i"}),
+         x);
+    expect(h.count == 0, "lanes of a vmap are no devices");
+    shards same = {psum, NULL, m, {"[., .]"}, {"[., .]"}, {"i"}};
+    SAYS("counted twice", call(over(&same), COUNTING(1, 2)), 2, 4);
+    h.refuses = true;
+    FAILS("a warning that is an error", call(over(&same), x), NB_EVALUE,
+          "all_reduce: no device along 'i' differs in the value, which is "
+          "counted 2 times: pvary says that this is meant");
+    nb_warning_set(NULL, NULL);
+}
+
 static void maps(void)
 {
     const nb_mesh *g = grid("a", 2, "b", 2);
@@ -1017,6 +1086,9 @@ static void misuse_of_maps(void)
     shards omits = {itself, NULL, g, {"[a, .]"}, {"[., .]"}, {"a"}};
     FAILS("a result that varies", call(over(&omits), x), NB_EVALUE,
           "out_specs omits an axis along which the value varies, 'a'");
+    nb_tensor *y = call(map_over(&omits, true), x);
+    SAYS("that of the first device", y, 1, 2, 3, 4, 5, 6, 7, 8);
+    expect(lies(y, "[., .]"), "everywhere");
     shards uneven = {itself, NULL, g, {"[a, .]"}, {"[a, .]"}, {"a"}};
     FAILS("not divisible", call(over(&uneven), COUNTING(3, 4)), NB_EVALUE,
           "shard_map: dim 0 of size 3 is not divisible by 2");
@@ -1129,6 +1201,7 @@ static const struct {
     {lanes_on_a_mesh, 2},
     {pipelines, 4},
     {manual_collectives, 2},
+    {warnings, 2},
     {maps, 4},
     {misuse_of_maps, 4},
 };

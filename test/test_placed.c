@@ -279,6 +279,8 @@ static void meshes_of_other_devices_are_refused_at_the_call(void **state)
     nb_tensor *x = nb_reshard(counted(4, 2), spec("[dp, tp]"));
     refused(nb_reshard(x, nb_spec_parse(m, "[x, .]")),
             "meshes @pod and @big have different devices");
+    nb_tensor *y = nb_reshard(counted(4, 2), nb_spec_parse(m, "[x, .]"));
+    refused(nb_add(x, y), "operands lie on two meshes, @pod and @big");
     bool last = nb_distributed_rank() == nb_distributed_size() - 1;
     assert_int_equal(nb_mesh_is_here(m, 15), last);
     assert_false(nb_mesh_is_here(m, 16));

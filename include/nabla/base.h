@@ -59,6 +59,13 @@ NB_API const char *nb_error_message(void);
  * inside vmap, inside grad".  "" if nobody said. */
 NB_API const char *nb_error_notes(void);
 
+/* What is legal but hardly meant.  The library prints nothing: a program that
+ * wants to know says so, once, before its threads are many.  The text is lent;
+ * false makes the call that warns fail, by an error that was raised or the
+ * text. */
+typedef bool nb_warning(void *ctx, const char *text);
+NB_API void nb_warning_set(nb_warning *f, void *ctx);
+
 /* Forgets the pending error. */
 NB_API void nb_error_clear(void);
 

@@ -34,9 +34,13 @@ NB_API nb_tensor *nb_gather_all_axes(nb_tensor *x);
 
 /* The sum ("sum"), "max", "min" or "prod" over the n axes named; n < 0: over
  * those that a reduction is pending on, which settles it, or if there are none
- * over all devices. */
+ * over all devices.  A value that no device differs in along a manual axis is
+ * counted as often as there are devices, with a warning where that matters. */
 NB_API nb_tensor *nb_all_reduce(nb_tensor *x, const char *kind, int n,
                                 const char *const *names);
+
+/* x as a value that may differ along the n axes named, of vmaps or manual. */
+NB_API nb_tensor *nb_pvary(nb_tensor *x, int n, const char *const *names);
 
 /* The sum, divided by how many were added up. */
 NB_API nb_tensor *nb_pmean(nb_tensor *x, int n, const char *const *names);
@@ -93,22 +97,25 @@ NB_API bool nb_spmd_mesh(const nb_mesh *m, const char *axis, int n,
  * talk by collectives that name the axes.  Specs inside must not name them.  In
  * a spec manual axes come first in a dim and divide it.  A result is put
  * together as its out_spec says; along a manual axis that this leaves out it
- * must not differ. */
+ * must not differ, unless `unsafe` says that the first device's will do. */
 typedef struct nb_shard_map_options {
     int nin, nout; /* entries */
     const nb_spec *const *in_specs;
     const nb_spec *const *out_specs;
     int nmanual;
     const char *const *manual;
+    bool unsafe;
 } nb_shard_map_options;
 NB_API nb_func *nb_shard_map(nb_func *f, const nb_mesh *m,
                              const nb_shard_map_options *options);
 
 /* The pieces, for bindings: begin, let the arguments in, call, end, let the
- * results out, drop.  NULL specs: no dim is split on a manual axis. */
+ * results out, drop.  NULL specs: no dim is split on a manual axis.  One that
+ * trusts is unsafe. */
 typedef struct nb_manual nb_manual;
 NB_API nb_manual *nb_manual_begin(const nb_mesh *m, int n,
                                   const char *const *axes);
+NB_API void nb_manual_trust(nb_manual *m);
 NB_API nb_tensor *nb_manual_in(nb_manual *m, nb_tensor *x, const nb_spec *spec);
 NB_API void nb_manual_end(nb_manual *m);
 NB_API nb_tensor *nb_manual_out(nb_manual *m, nb_tensor *y,

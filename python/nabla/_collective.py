@@ -109,6 +109,22 @@ def pmean(
     return _nabla.pmean(_nabla.ensure_tensor(sharded_tensor), axis_name)
 
 
+def pvary(x: ArrayLike, axis_name: MeshAxes) -> Tensor:
+    """x as a value that may differ along axes: what is added up over them then
+    counts it once for each, and does not warn that it does.
+
+    >>> mesh = nb.DeviceMesh((2,), ("dp",))
+    >>> def count(x):
+    ...     one = nb.ops.communication.pvary(nb.ones(()), "dp")
+    ...     return nb.all_reduce(one, reduce_axes="dp")
+    >>> nb.shard_map(count, mesh, nb.P("dp"), nb.P(), axis_names="dp")(
+    ...     nb.ones(2)
+    ... ).item()
+    2.0
+    """
+    return _nabla.pvary(_nabla.ensure_tensor(x), axis_name)
+
+
 def reduce_scatter(
     sharded_tensor: ArrayLike,
     axis: int,

@@ -99,7 +99,7 @@ FAMILIES = {
         squeeze_physical broadcast_to_physical broadcast_batch_dims""",
     "communication": """
         shard reshard all_gather gather_all_axes all_reduce pmean
-        reduce_scatter pscatter all_to_all ppermute pbroadcast
+        pvary reduce_scatter pscatter all_to_all ppermute pbroadcast
         distributed_broadcast axis_index broadcast to_device transfer_to cpu
         gpu accelerator""",
 }

@@ -92,17 +92,30 @@ static PyObject *all_reduce(PyObject *self, PyObject *args)
     return y;
 }
 
-/* pmean(x, names) */
-static PyObject *pmean(PyObject *self, PyObject *args)
+typedef nb_tensor *over(nb_tensor *, int, const char *const *);
+
+/* (x, names) */
+static PyObject *over_names(PyObject *args, over *f)
 {
     PyObject *x, *given, *y = NULL;
     names a;
-    (void)self;
-    if (!PyArg_ParseTuple(args, "O!O:pmean", nb_py_Tensor, &x, &given))
+    if (!PyArg_ParseTuple(args, "O!O:axes", nb_py_Tensor, &x, &given))
         return NULL;
-    if (read_names(given, &a) && opened()) y = made(nb_pmean(X, a.n, a.at));
+    if (read_names(given, &a) && opened()) y = made(f(X, a.n, a.at));
     Py_XDECREF(a.held);
     return y;
+}
+
+static PyObject *pmean(PyObject *self, PyObject *args)
+{
+    (void)self;
+    return over_names(args, nb_pmean);
+}
+
+static PyObject *pvary(PyObject *self, PyObject *args)
+{
+    (void)self;
+    return over_names(args, nb_pvary);
 }
 
 /* reduce_scatter(x, axis, name or None) */
@@ -276,18 +289,21 @@ static int to_manual(PyObject *o, void *at)
     return (*(nb_manual **)at = PyCapsule_GetPointer(o, MANUAL)) != NULL;
 }
 
-/* manual_begin(mesh, names) */
+/* manual_begin(mesh, names, unsafe) */
 static PyObject *manual_begin(PyObject *self, PyObject *args)
 {
     PyObject *given, *o = NULL;
     const nb_mesh *mesh;
     nb_manual *m = NULL;
     names a;
+    int unsafe;
     (void)self;
-    if (!PyArg_ParseTuple(args, "O&O:shard_map", to_mesh, &mesh, &given))
+    if (!PyArg_ParseTuple(args, "O&Op:shard_map", to_mesh, &mesh, &given,
+                          &unsafe))
         return NULL;
     if (read_names(given, &a)) {
         m = nb_manual_begin(mesh, a.n, a.at);
+        if (m && unsafe) nb_manual_trust(m);
         o = m ? PyCapsule_New(m, MANUAL, drop) : nb_py_raise();
     }
     Py_XDECREF(a.held);
@@ -339,6 +355,7 @@ static PyMethodDef functions[] = {
     {"gather_all_axes", gather_all_axes, METH_O, NULL},
     {"all_reduce", all_reduce, METH_VARARGS, NULL},
     {"pmean", pmean, METH_VARARGS, NULL},
+    {"pvary", pvary, METH_VARARGS, NULL},
     {"reduce_scatter", reduce_scatter, METH_VARARGS, NULL},
     {"pscatter", pscatter, METH_VARARGS, NULL},
     {"all_to_all", all_to_all, METH_VARARGS, NULL},
@@ -356,7 +373,18 @@ static PyMethodDef functions[] = {
     {"manual_out", manual_out, METH_VARARGS, NULL},
     {0}};
 
+/* As warnings of Python, at the line that called a function of nabla. */
+static bool warn(void *ctx, const char *text)
+{
+    (void)ctx;
+    PyGILState_STATE state = PyGILState_Ensure();
+    bool ok = PyErr_WarnEx(PyExc_RuntimeWarning, text, 2) == 0;
+    PyGILState_Release(state);
+    return ok;
+}
+
 int nb_py_collective_add(PyObject *module)
 {
+    nb_warning_set(warn, NULL);
     return PyModule_AddFunctions(module, functions);
 }

@@ -1,4 +1,5 @@
-/* error.c - the pending error of each thread: code and first message. */
+/* error.c - the pending error of each thread: code and first message; and
+ * who hears of warnings. */
 #include "base/error.h"
 
 #include <stdarg.h>
@@ -35,6 +36,28 @@ void nb_error_note(const char *format, ...)
     va_start(ap, format);
     vsnprintf(pending.notes + n, sizeof pending.notes - n, format, ap);
     va_end(ap);
+}
+
+static struct {
+    nb_warning *f;
+    void *ctx;
+} warning;
+
+void nb_warning_set(nb_warning *f, void *ctx)
+{
+    warning.f = f;
+    warning.ctx = ctx;
+}
+
+bool nb_warn(const char *format, ...)
+{
+    char text[512];
+    va_list ap;
+    if (!warning.f) return true;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    return warning.f(warning.ctx, text) || nb_fail(NB_EVALUE, "%s", text);
 }
 
 void *nb_error_raise(nb_status code, const char *format, ...)

@@ -15,6 +15,9 @@ bool nb_failed(void);
  * room. */
 void nb_error_note(const char *format, ...) NB_PRINTF(1, 2);
 
+/* Tells whoever wants to know; false, with an error, if it is to be one. */
+bool nb_warn(const char *format, ...) NB_PRINTF(1, 2);
+
 /* Out of memory: allocates nothing itself. */
 void *nb_fail_memory(size_t bytes, const char *what);
 

@@ -4,6 +4,7 @@ the same programs on no mesh."""
 
 import doctest
 import sys
+import warnings
 from collections import namedtuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from nabla.ops.communication import (
     pbroadcast,
     pmean,
     pscatter,
+    pvary,
 )
 
 import nabla as nb
@@ -989,6 +991,46 @@ def test_second_derivatives_in_the_manual_view():
         for g in (f, halves_talk)
     )
     same(got, want.numpy())
+
+
+def over_i(body, *spec, **more):
+    mesh = line("i", 2)
+    return nb.shard_map(body, mesh, P(*spec), P(), axis_names="i", **more)
+
+
+def test_sums_of_what_no_device_differs_in_warn():
+    x = nb.constant(counting(4))
+    total = over_i(lambda x: nb.all_reduce(x, reduce_axes="i"))
+    with pytest.warns(RuntimeWarning, match="counted 2 times") as told:
+        same(total(x), 2 * counting(4))
+    assert told[0].filename == __file__
+    meant = over_i(lambda x: nb.all_reduce(pvary(x, "i"), reduce_axes=["i"]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        same(meant(x), 2 * counting(4))
+        same(nb.grad(lambda x: nb.sum(meant(x)))(x), np.full(4, 2.0))
+        same(over_i(lambda x: pmean(x, "i"))(x), counting(4))
+        by_lanes = nb.vmap(
+            lambda x: nb.all_reduce(x, reduce_axes="i"),
+            in_axes=None,
+            axis_size=2,
+            axis_name="i",
+            out_axes=None,
+        )
+        same(by_lanes(x), 2 * counting(4))
+        with pytest.raises(RuntimeWarning, match="pvary says"):
+            total(x)
+    with pytest.raises(ValueError, match="varies, 'i'"):
+        over_i(lambda x: pvary(x, "i"))(x)
+
+
+def test_a_result_of_the_first_device_if_that_will_do():
+    x = nb.constant(counting(4))
+    with pytest.raises(ValueError, match="varies, 'i'"):
+        over_i(identity, "i")(x)
+    y = over_i(identity, "i", unsafe=True)(x)
+    same(y, counting(2))
+    assert y.sharding.is_fully_replicated()
 
 
 # Misuse: errors at the call, and nothing stays open.

@@ -106,10 +106,16 @@ class _Map:
     """The mesh, the specs and the manual axes of a shard_map."""
 
     def __init__(
-        self, mesh: DeviceMesh, in_specs: Any, out_specs: Any, manual: MeshAxes
+        self,
+        mesh: DeviceMesh,
+        in_specs: Any,
+        out_specs: Any,
+        manual: MeshAxes,
+        unsafe: bool,
     ) -> None:
         self.mesh, self.in_specs, self.out_specs = mesh, in_specs, out_specs
         self.manual = [manual] if isinstance(manual, str) else [*manual]
+        self.unsafe = unsafe
         self.planned = self.debug = False
         if self.manual and out_specs is None:
             raise ValueError("shard_map: manual axes need out_specs")
@@ -155,7 +161,7 @@ class _Map:
 
     def run_manual(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         mesh = self.mesh
-        region = _nabla.manual_begin(mesh, self.manual)
+        region = _nabla.manual_begin(mesh, self.manual, self.unsafe)
         try:
             inside = _arguments(
                 self.in_specs,
@@ -181,6 +187,7 @@ def shard_map(
     debug: bool = False,
     *,
     axis_names: MeshAxes | None = None,
+    unsafe: bool = False,
 ) -> Any:
     """The function with its arguments, and if out_specs are given its results,
     laid out over a mesh.  Specs are one P for all, a tuple of them with an
@@ -190,7 +197,9 @@ def shard_map(
     moved, at each call; debug prints the choice.
 
     Along axis_names it sees blocks, and values that differ from device to
-    device, which talk by collectives that name these axes.
+    device, which talk by collectives that name these axes.  A result must not
+    differ along such an axis that its spec leaves out, unless it is `unsafe`:
+    then it is that of the first device.
 
     >>> mesh = nb.DeviceMesh((2,), ("dp",))
     >>> f = nb.shard_map(nb.sum, mesh, in_specs=nb.P("dp"))
@@ -215,10 +224,11 @@ def shard_map(
         return lambda f: shard_map(
             *(f, mesh, in_specs, out_specs, auto_sharding, debug),
             axis_names=axis_names,
+            unsafe=unsafe,
         )
     if not isinstance(mesh, DeviceMesh):
         raise TypeError(f"shard_map: mesh must be a DeviceMesh, not {mesh!r}")
-    how = _Map(mesh, in_specs, out_specs, axis_names or ())
+    how = _Map(mesh, in_specs, out_specs, axis_names or (), unsafe)
     if auto_sharding:
         how.plan(debug)
 

@@ -102,6 +102,46 @@ static bool axes_of(axes *a, const char *who, const nb_tensor *x, int n,
     return true;
 }
 
+/* An axis of a shard_map has its name twice: it is that of the mesh too. */
+static bool is_manual(const char *name)
+{
+    int n;
+    nb_lanes_open(&n);
+    while (n-- > 0) {
+        const char **both = nb_lane_names(n);
+        for (int i = 0; i < 2; i++)
+            if (both[i] && !strcmp(both[i], name)) return both[0] == both[1];
+    }
+    return false;
+}
+
+/* A value that no device differs in counts once a device where devices add up,
+ * which is seldom meant. */
+static bool check_varying(const char *who, const nb_tensor *x, int n,
+                          const char *const *names)
+{
+    bool ok = true;
+    for (int i = 0; ok && i < n; i++) {
+        const nb_lane *lane = nb_lane_find(names[i]);
+        if (!lane || !is_manual(names[i]) || nb_lane_has(x, lane->id)) continue;
+        ok = nb_warn("%s: no device along '%s' differs in the value, which is "
+                     "counted %lld times: pvary says that this is meant",
+                     who, names[i], (long long)nb_extent_get(lane->size));
+    }
+    return ok;
+}
+
+nb_tensor *nb_pvary(nb_tensor *x, int n, const char *const *names)
+{
+    for (int i = 0; x && i < n; i++) {
+        const nb_lane *lane = nb_lane_named(names[i]);
+        if (!lane) return NULL;
+        if (nb_lane_has(x, lane->id)) continue;
+        x = nb_hide(nb_show(x, 0, *lane), 0, lane->id);
+    }
+    return x;
+}
+
 static nb_tensor *reduce(const char *who, nb_tensor *x, nb_reduce kind,
                          const axes *a)
 {
@@ -124,6 +164,8 @@ nb_tensor *nb_all_reduce(nb_tensor *x, const char *kind, int n,
             NB_EVALUE,
             "all_reduce: reduce_op '%s' is not sum, max, min or prod", kind);
     if (!axes_of(&a, "all_reduce", x, n, names)) return NULL;
+    bool adds = how == NB_SUM || how == NB_PROD;
+    if (adds && !check_varying("all_reduce", x, n, names)) return NULL;
     return reduce("all_reduce", x, how, &a);
 }
 
@@ -227,6 +269,7 @@ nb_tensor *nb_reduce_scatter(nb_tensor *x, int axis, const char *name)
     int d = x ? nb_dim_find("reduce_scatter", x->rank, axis) : -1;
     if (d < 0 || !scatter_axes(&a, x, d, name) || !scatter_check(x, d, &a))
         return NULL;
+    if (name && !check_varying("reduce_scatter", x, 1, &name)) return NULL;
     if (a.nlanes) return nb_lanes_scatter(x, a.lane[0], d, true);
     return scatter_dim(nb_blocks_reduce(x, &a.mesh_axes, NB_SUM), d,
                        &a.mesh_axes);
