@@ -6,6 +6,8 @@ batch, and the batch is split, so each device has a part of each sum; asking for
 a gradient that lies as its parameter does adds them up: one all-reduce of each,
 for which nothing is written here."""
 
+from common.training import compare, say, train
+
 import nabla as nb
 
 BATCH, STEPS, RATE = 62, 40, 0.2  # 62 over 4 devices: 15, 16, 15, 16
@@ -22,20 +24,6 @@ def loss_of(p: Tree, x: nb.Tensor, y: nb.Tensor) -> nb.Tensor:
 def step(p: Tree, x: nb.Tensor, y: nb.Tensor) -> tuple[nb.Tensor, Tree]:
     loss, g = nb.value_and_grad(loss_of)(p, x, y)
     return loss, nb.tree_map(lambda w, d: w - RATE * d, p, g)
-
-
-def train(p: Tree, x: nb.Tensor, y: nb.Tensor) -> tuple[list[float], Tree]:
-    losses = []
-    for _ in range(STEPS):
-        loss, p = step(p, x, y)
-        losses.append(loss.item())
-    return losses, p
-
-
-def say(text: object) -> None:
-    """Once for all processes, which have all made the text."""
-    if nb.distributed.rank() == 0:
-        print(str(text).rstrip())
 
 
 a, b, c = nb.random.split(nb.random.key(0), 3)
@@ -56,13 +44,6 @@ moves = nb.explain(step)(everywhere, x_split, y_split)
 say(moves.table)
 assert {c.kind for c in moves.collectives} == {"all_reduce"}
 
-losses, trained = train(everywhere, x_split, y_split)
-for i in range(0, STEPS, 13):
-    say(f"step {i:2d}  loss {losses[i]:.4f}")
-
-# The same on one device.
-expected, single = train(p, x, y)
-errors = [abs(trained[k] - single[k]).max().item() for k in p]
-errors += [abs(i - j) for i, j in zip(losses, expected, strict=True)]
-say(f"largest difference from one device: {max(errors):.0e}")
-assert max(errors) < 1e-5 and losses[-1] < losses[0] / 2
+# Over the mesh, and on one device.
+many = train(step, STEPS, everywhere, x_split, y_split)
+compare(many, train(step, STEPS, p, x, y))

@@ -7,6 +7,8 @@ first takes a fresh batch, by a where; the last compares its result to what is
 wanted, by another.  That is all: the gradient of this program is the pipeline
 that runs backward, with the devices handing cotangents to the one before."""
 
+from common.training import compare, descent, say, train
+
 import nabla as nb
 
 STAGES, BATCHES, SIZE, WIDTH, STEPS, RATE = 4, 8, 4, 8, 12, 0.5
@@ -45,31 +47,6 @@ def sequential(p: Tree, x: nb.Tensor, y: nb.Tensor) -> nb.Tensor:
     return nb.mean(nb.square(x - y))
 
 
-def step_of(loss_of):
-    """A step of training."""
-
-    @nb.compile
-    def step(p: Tree, x: nb.Tensor, y: nb.Tensor) -> tuple[nb.Tensor, Tree]:
-        loss, g = nb.value_and_grad(loss_of)(p, x, y)
-        return loss, nb.tree_map(lambda w, d: w - RATE * d, p, g)
-
-    return step
-
-
-def train(step, p: Tree, x: nb.Tensor, y: nb.Tensor) -> tuple:
-    losses = []
-    for _ in range(STEPS):
-        loss, p = step(p, x, y)
-        losses.append(loss.item())
-    return losses, p
-
-
-def say(text: object) -> None:
-    """Once for all processes, which have all made the text."""
-    if nb.distributed.rank() == 0:
-        print(str(text).rstrip())
-
-
 a, b = nb.random.split(nb.random.key(0))
 x = nb.random.normal(a, (BATCHES, SIZE, WIDTH))
 y = nb.sin(2 * x)
@@ -84,18 +61,12 @@ for t in range(TICKS):
     rows = [t - i if 0 <= t - i < BATCHES else "." for i in range(STAGES)]
     say(f"tick {t:2d}  batches in stages  {'  '.join(map(str, rows))}")
 
-step = step_of(pipeline)
+step = descent(pipeline, RATE)
 moves = nb.explain(step)(split, x, y)
 say(moves.table)
 assert not any(c.kind == "all_gather" for c in moves.collectives)
 
-losses, trained = train(step, split, x, y)
-say(f"loss {losses[0]:.4f} to {losses[-1]:.4f}")
-say(f"trained w {trained['w'].sharding}")
-
-# The same on one device.
-expected, single = train(step_of(sequential), p, x, y)
-errors = [abs(trained[k] - single[k]).max().item() for k in p]
-errors += [abs(i - j) for i, j in zip(losses, expected, strict=True)]
-say(f"largest difference from one device: {max(errors):.0e}")
-assert max(errors) < 1e-5 and losses[-1] < losses[0] / 2
+# Over the mesh, and on one device.
+many = train(step, STEPS, split, x, y)
+say(f"trained w {many[1]['w'].sharding}")
+compare(many, train(descent(sequential, RATE), STEPS, p, x, y))

@@ -7,6 +7,8 @@ device where they are.  Then the split moves from groups to experts, and back
 after them: an all-to-all each time.  That is two calls of reshard; they and the
 layouts of the arguments are all there is of many devices here."""
 
+from common.training import compare, descent, say, train
+
 import nabla as nb
 
 GROUPS, TOKENS, WIDTH, EXPERTS, ROOM, STEPS, RATE = 8, 16, 8, 4, 6, 40, 0.5
@@ -37,24 +39,7 @@ def loss_of(p: Tree, x: nb.Tensor, y: nb.Tensor) -> nb.Tensor:
     return nb.mean(nb.square(moe(p, x) - y))
 
 
-@nb.compile
-def step(p: Tree, x: nb.Tensor, y: nb.Tensor) -> tuple[nb.Tensor, Tree]:
-    loss, g = nb.value_and_grad(loss_of)(p, x, y)
-    return loss, nb.tree_map(lambda w, d: w - RATE * d, p, g)
-
-
-def train(p: Tree, x: nb.Tensor, y: nb.Tensor) -> tuple[list[float], Tree]:
-    losses = []
-    for _ in range(STEPS):
-        loss, p = step(p, x, y)
-        losses.append(loss.item())
-    return losses, p
-
-
-def say(text: object) -> None:
-    """Once for all processes, which have all made the text."""
-    if nb.distributed.rank() == 0:
-        print(str(text).rstrip())
+step = descent(loss_of, RATE)
 
 
 a, b, c, d = nb.random.split(nb.random.key(0), 4)
@@ -75,13 +60,6 @@ moves = nb.explain(step)(split, x_split, y_split)
 say(moves.table)
 assert {c.kind for c in moves.collectives} == {"all_to_all", "all_reduce"}
 
-losses, trained = train(split, x_split, y_split)
-for i in range(0, STEPS, 13):
-    say(f"step {i:2d}  loss {losses[i]:.4f}")
-
-# The same on one device.
-expected, single = train(p, x, y)
-errors = [abs(trained[k] - single[k]).max().item() for k in p]
-errors += [abs(i - j) for i, j in zip(losses, expected, strict=True)]
-say(f"largest difference from one device: {max(errors):.0e}")
-assert max(errors) < 1e-5 and losses[-1] < losses[0] / 2
+# Over the mesh, and on one device.
+many = train(step, STEPS, split, x_split, y_split)
+compare(many, train(step, STEPS, p, x, y))

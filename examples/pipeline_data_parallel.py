@@ -7,6 +7,8 @@ each tick a device hands its part to the one of its own row in the next stage;
 the gradients of a stage are summed over the devices that share it, once, at the
 end."""
 
+from common.training import compare, descent, say, train
+
 import nabla as nb
 
 STAGES, DP, BATCHES, SIZE, WIDTH, STEPS, RATE = 2, 2, 4, 6, 8, 12, 0.5
@@ -54,31 +56,6 @@ def sequential(p: Tree, x: nb.Tensor, y: nb.Tensor) -> nb.Tensor:
     return nb.mean(nb.square(x - y))
 
 
-def step_of(loss_of):
-    """A step of training."""
-
-    @nb.compile
-    def step(p: Tree, x: nb.Tensor, y: nb.Tensor) -> tuple[nb.Tensor, Tree]:
-        loss, g = nb.value_and_grad(loss_of)(p, x, y)
-        return loss, nb.tree_map(lambda w, d: w - RATE * d, p, g)
-
-    return step
-
-
-def train(step, p: Tree, x: nb.Tensor, y: nb.Tensor) -> tuple:
-    losses = []
-    for _ in range(STEPS):
-        loss, p = step(p, x, y)
-        losses.append(loss.item())
-    return losses, p
-
-
-def say(text: object) -> None:
-    """Once for all processes, which have all made the text."""
-    if nb.distributed.rank() == 0:
-        print(str(text).rstrip())
-
-
 a, b, c = nb.random.split(nb.random.key(0), 3)
 x = nb.random.normal(a, (BATCHES, SIZE, WIDTH))
 y = nb.sin(2 * x)
@@ -95,17 +72,12 @@ say(f"state   {state.sharding}, {state.local_shape} on each device")
 say(nb.visualize_sharding(state.reshape(STAGES, -1)))
 assert [d.axes for d in state.sharding.dim_specs] == [["stage"], ["dp"], []]
 
-step = step_of(pipeline)
+step = descent(pipeline, RATE)
 moves = nb.explain(step)(split, x_split, y_split)
 say(moves.table)
 assert not any(c.kind == "all_gather" for c in moves.collectives)
 
-losses, trained = train(step, split, x_split, y_split)
-say(f"loss {losses[0]:.4f} to {losses[-1]:.4f}")
-
-# The same on one device.
-expected, single = train(step_of(sequential), p, x, y)
-errors = [abs(trained[k] - single[k]).max().item() for k in p]
-errors += [abs(i - j) for i, j in zip(losses, expected, strict=True)]
-say(f"largest difference from one device: {max(errors):.0e}")
-assert max(errors) < 1e-5 and losses[-1] < losses[0] / 2
+# Over the mesh, and on one device.
+many = train(step, STEPS, split, x_split, y_split)
+say(f"trained up {many[1]['up'].sharding}")
+compare(many, train(descent(sequential, RATE), STEPS, p, x, y))

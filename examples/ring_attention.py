@@ -10,6 +10,8 @@ before it alone, so blocks are numbered."""
 
 import math
 
+from common.training import say
+
 import nabla as nb
 
 DEVICES, LENGTH, HEADS, WIDTH = 4, 32, 2, 8
@@ -50,12 +52,6 @@ def ring(q: nb.Tensor, k: nb.Tensor, v: nb.Tensor) -> nb.Tensor:
         if hop < DEVICES - 1:
             k, v = (nb.ppermute(t, RING, axis_name="cp") for t in (k, v))
     return (mix / total).swap_axes(0, 1)
-
-
-def say(text: object) -> None:
-    """Once for all processes, which have all made the text."""
-    if nb.distributed.rank() == 0:
-        print(str(text).rstrip())
 
 
 spec = nb.P("cp")

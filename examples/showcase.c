@@ -5,8 +5,7 @@
  * four devices has half of x and half of w, makes a quarter of x @ w, and keeps
  * its part of the sum; one number of four bytes is added up at the end.  It runs
  * with devices that are threads, and the same under mpirun -n 2 or -n 4. */
-#include <nabla/nabla.h>
-#include <stdio.h>
+#include "common/training.h"
 
 /* mean(relu(x @ w)) */
 static nb_status f(void *ctx, int nx, nb_tensor *const *x, int *ny,
@@ -18,26 +17,9 @@ static nb_status f(void *ctx, int nx, nb_tensor *const *x, int *ny,
     return NB_OK;
 }
 
-/* Once for all processes. */
 static void say(const char *text)
 {
-    if (nb_distributed_rank() == 0) printf("%s", text);
-}
-
-/* What they have all made the text of, which goes. */
-static void show(const char *before, char *text, const char *after)
-{
-    say(before);
-    say(text ? text : nb_error_message());
-    say(after);
-    nb_text_release(text);
-}
-
-static void show_picture(nb_tensor *x)
-{
-    int64_t size[2];
-    nb_sizes(x, size);
-    show("", nb_sharding_picture(nb_sharding(x), 2, size, "text"), "\n");
+    if (is_first()) printf("%s", text);
 }
 
 static void show_program(nb_func *func, nb_tensor **x)
@@ -47,14 +29,6 @@ static void show_program(nb_func *func, nb_tensor **x)
     if (nb_graph_of(2, x, 1, &y, &g) != NB_OK) return;
     show("", nb_graph_text(g), "");
     nb_graph_free(g);
-}
-
-static void explain(nb_func *func, nb_tensor **x)
-{
-    nb_explanation *e = NULL;
-    if (nb_explain(func, 2, x, NULL, &e) != NB_OK) return;
-    show("", nb_explanation_text(e), "");
-    nb_explanation_drop(e);
 }
 
 int main(void)
@@ -80,15 +54,10 @@ int main(void)
     show_program(func, split);
     say("What moves: a number of four bytes, from each device to the "
         "others.\n");
-    explain(func, split);
+    explain(func, 2, split);
 
     double many = nb_item(nb_func_call1(func, 2, split));
     double alone = nb_item(nb_func_call1(func, 2, one));
-    if (nb_distributed_rank() == 0)
-        printf("f(x, w) = %g, on one device %g\n", many, alone);
-
-    nb_status status = nb_error_code();
-    if (status != NB_OK) fprintf(stderr, "%s\n", nb_error_message());
-    nb_scope_close(0, NULL);
-    return status != NB_OK || many != alone;
+    if (is_first()) printf("f(x, w) = %g, on one device %g\n", many, alone);
+    return finish(many == alone);
 }

@@ -5,17 +5,13 @@ four devices has half of x and half of w, makes a quarter of x @ w, and keeps
 its part of the sum; one number of four bytes is added up at the end.  It runs
 with devices that are threads, and the same under `mpirun -n 2` or `-n 4`."""
 
+from common.training import say
+
 import nabla as nb
 
 
 def f(x: nb.Tensor, w: nb.Tensor) -> nb.Tensor:
     return nb.mean(nb.relu(x @ w))
-
-
-def say(text: object) -> None:
-    """Once for all processes, which have all made the text."""
-    if nb.distributed.rank() == 0:
-        print(str(text).rstrip())
 
 
 mesh = nb.DeviceMesh("pod", (2, 2), ("dp", "tp"))

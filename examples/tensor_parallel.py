@@ -7,6 +7,8 @@ its own and needs nobody.  What leaves a layer is a sum over devices, and so is
 the gradient of what enters it (of x, which nobody asks for, there is none): one
 all-reduce of activations a layer in each direction, and none of weights."""
 
+from common.training import compare, descent, say, train
+
 import nabla as nb
 
 LAYERS, BATCH, WIDTH, STEPS, RATE = 2, 16, 8, 40, 0.1
@@ -24,24 +26,7 @@ def loss_of(layers: list[Layer], x: nb.Tensor, y: nb.Tensor) -> nb.Tensor:
     return nb.mean(nb.square(model(layers, x) - y))
 
 
-@nb.compile
-def step(layers: list[Layer], x: nb.Tensor, y: nb.Tensor) -> tuple:
-    loss, g = nb.value_and_grad(loss_of)(layers, x, y)
-    return loss, nb.tree_map(lambda w, d: w - RATE * d, layers, g)
-
-
-def train(layers: list[Layer], x: nb.Tensor, y: nb.Tensor) -> tuple:
-    losses = []
-    for _ in range(STEPS):
-        loss, layers = step(layers, x, y)
-        losses.append(loss.item())
-    return losses, layers
-
-
-def say(text: object) -> None:
-    """Once for all processes, which have all made the text."""
-    if nb.distributed.rank() == 0:
-        print(str(text).rstrip())
+step = descent(loss_of, RATE)
 
 
 def layer(key: nb.Tensor) -> Layer:
@@ -70,14 +55,6 @@ moves = nb.explain(step)(split, x, y)
 say(moves.table)
 assert [c.kind for c in moves.collectives] == (2 * LAYERS - 1) * ["all_reduce"]
 
-losses, trained = train(split, x, y)
-for i in range(0, STEPS, 13):
-    say(f"step {i:2d}  loss {losses[i]:.4f}")
-
-# The same on one device.
-expected, single = train(layers, x, y)
-errors = [abs(i - j) for i, j in zip(losses, expected, strict=True)]
-for ours, theirs in zip(trained, single, strict=True):
-    errors += [abs(ours[i] - theirs[i]).max().item() for i in range(2)]
-say(f"largest difference from one device: {max(errors):.0e}")
-assert max(errors) < 1e-5 and losses[-1] < losses[0] / 2
+# Over the mesh, and on one device.
+many = train(step, STEPS, split, x, y)
+compare(many, train(step, STEPS, layers, x, y))

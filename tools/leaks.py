@@ -7,6 +7,7 @@ import ctypes
 import gc
 import runpy
 import sys
+from pathlib import Path
 
 
 def pytest_sessionfinish() -> None:
@@ -16,5 +17,6 @@ def pytest_sessionfinish() -> None:
 
 if __name__ == "__main__":
     sys.argv = sys.argv[1:]
+    sys.path[0] = str(Path(sys.argv[0]).parent)
     runpy.run_path(sys.argv[0], run_name="__main__")
     pytest_sessionfinish()
