@@ -4,16 +4,9 @@
  * plans of reshards are; and a compiled step of training over eight devices of
  * one process, against one device that does the same work.  Times are the least
  * of many, because machines are noisy, and what is compared takes turns. */
-#include <nabla/nabla.h>
-#include <stdio.h>
-#include <time.h>
+#include "mlp.h"
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#include <stdio.h>
 
 static double least(double a, double b)
 {
@@ -165,31 +158,6 @@ static void reshards(void)
 
 enum { LAYERS = 3, WIDTH = 1024, BATCH = 512, X = LAYERS, ARGUMENTS };
 
-static nb_status loss(void *ctx, int nx, nb_tensor *const *x, int *ny,
-                      nb_tensor **y)
-{
-    (void)ctx, (void)nx;
-    nb_tensor *h = x[X];
-    for (int k = 0; k < LAYERS; k++)
-        h = nb_relu(nb_matmul(h, x[k]));
-    y[0] = nb_mean(nb_square(h), -1, NULL, false);
-    *ny = 1;
-    return NB_OK;
-}
-
-/* (parameters, x) -> parameters, each laid out as it was. */
-static nb_status step(void *ctx, int nx, nb_tensor *const *x, int *ny,
-                      nb_tensor **y)
-{
-    static const int by[LAYERS] = {0, 1, 2};
-    (void)ctx;
-    nb_func *slope = nb_grad(nb_func_new(loss, NULL), LAYERS, by);
-    nb_status status = nb_func_call(slope, nx, x, ny, y);
-    for (int k = 0; status == NB_OK && k < LAYERS; k++)
-        y[k] = nb_reshard_like(nb_sub(x[k], nb_mul(nb_num(0.1), y[k])), x[k]);
-    return status;
-}
-
 static double run(nb_executable *e, nb_tensor *const *x)
 {
     nb_tensor *y[LAYERS];
@@ -208,7 +176,7 @@ static void simulated(const char *name, const nb_mesh *m,
     enum { ROUNDS = 15 };
     nb_tensor *x[ARGUMENTS], *on_mesh[ARGUMENTS];
     nb_executable *one = NULL, *many = NULL;
-    nb_func *f = nb_func_new(step, NULL);
+    nb_func *f = nb_func_new(mlp_step, NULL);
     for (int k = 0; k < ARGUMENTS; k++) {
         x[k] = normal(k == X ? BATCH : WIDTH, WIDTH);
         on_mesh[k] = laid(x[k], m, spec[k]);

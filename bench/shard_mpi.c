@@ -5,46 +5,14 @@
  *     step S        a data-parallel step of training, work shared out
  *     all_reduce S  64 MiB, among all ranks
  *     memcpy S      64 MiB, in all ranks at once */
-#include <nabla/nabla.h>
+#include "mlp.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { LAYERS = 2, WIDTH = 4096, BATCH = 1024, X = LAYERS, ARGUMENTS };
 enum { ROUNDS = 3, MANY = 10, NUMBERS = 16 << 20 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static nb_status loss(void *ctx, int nx, nb_tensor *const *x, int *ny,
-                      nb_tensor **y)
-{
-    (void)ctx, (void)nx;
-    nb_tensor *h = x[X];
-    for (int k = 0; k < LAYERS; k++)
-        h = nb_relu(nb_matmul(h, x[k]));
-    y[0] = nb_mean(nb_square(h), -1, NULL, false);
-    *ny = 1;
-    return NB_OK;
-}
-
-/* (parameters, x) -> parameters */
-static nb_status step(void *ctx, int nx, nb_tensor *const *x, int *ny,
-                      nb_tensor **y)
-{
-    static const int by[LAYERS] = {0, 1};
-    (void)ctx;
-    nb_func *slope = nb_grad(nb_func_new(loss, NULL), LAYERS, by);
-    nb_status status = nb_func_call(slope, nx, x, ny, y);
-    for (int k = 0; status == NB_OK && k < LAYERS; k++)
-        y[k] = nb_reshard_like(nb_sub(x[k], nb_mul(nb_num(0.1), y[k])), x[k]);
-    return status;
-}
 
 /* What is pending is added up. */
 static nb_status add_up(void *ctx, int nx, nb_tensor *const *x, int *ny,
@@ -119,7 +87,7 @@ int main(void)
     for (int k = 0; k < ARGUMENTS; k++)
         x[k] = k == X ? laid(BATCH, WIDTH, m, "[dp, .]")
                       : laid(WIDTH, WIDTH, m, "[., .]");
-    say("step", best(nb_func_new(step, NULL), ARGUMENTS, x, ROUNDS));
+    say("step", best(nb_func_new(mlp_step, NULL), ARGUMENTS, x, ROUNDS));
     if (ranks > 1) {
         nb_tensor *sum = laid(1, NUMBERS, m, "[., .] P{dp}");
         nb_func *f = nb_func_new(add_up, (void *)nb_spec_parse(m, "[., .]"));
