@@ -311,6 +311,19 @@ def gpt() -> Count:
     return Count(sum(ok), 3 - sum(ok))
 
 
+TABLES = "examples/showcase.py", "examples/tensor_parallel.py"
+
+
+def quoted(page: str, *examples: str) -> Count:
+    """The tables of collectives on a page are what examples print."""
+    said = "".join(spoken("python", example) for example in examples)
+    lines = re.sub(r"\S*/(\w+\.py:\d+)", r"\1", said).splitlines()
+    table = re.compile(r"^    (c\d+ .*|     .*|total \d.*)$", re.M)
+    missing = {*table.findall(Path(page).read_text())} - {*lines}
+    print("FAIL " if missing else "ok   ", "tables of", page, *missing)
+    return Count(int(not missing), len(missing))
+
+
 # Sanitizers.
 
 
@@ -423,9 +436,10 @@ def examples() -> Count:
     return total(
         [step(*command_of(x), PYTHONPATH="build/python") for x in plain]
         + [over_meshes(split), gpt()]
+        + [quoted("README.md", *TABLES)]
         + [
             step("tools/snippets.py", page, PYTHONPATH="build/python")
-            for page in ("README.md", "docs/sharding.md")
+            for page in [Path("README.md"), *sorted(Path("docs").glob("*.md"))]
         ]
     )
 
