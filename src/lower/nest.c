@@ -1,6 +1,7 @@
 /* nest.c - building, simplifying, naming loop programs. */
 #include "lower/nest.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { MAX_PASSED = 256 };
@@ -22,6 +23,22 @@ int nb_scalar_cost(nb_scalar s)
 const char *nb_scalar_name(nb_scalar s)
 {
     return scalars[s].name;
+}
+
+nb_scalar nb_reduce_scalar(nb_reduce r)
+{
+    static const nb_scalar by[] = {
+        [NB_SUM] = NB_S_add,  [NB_MAX] = NB_S_max, [NB_MIN] = NB_S_min,
+        [NB_PROD] = NB_S_mul, [NB_AND] = NB_S_min, [NB_OR] = NB_S_max};
+    return by[r];
+}
+
+double nb_reduce_neutral(nb_reduce r)
+{
+    static const double by[] = {
+        [NB_SUM] = 0,  [NB_MAX] = -INFINITY, [NB_MIN] = INFINITY,
+        [NB_PROD] = 1, [NB_AND] = INFINITY,  [NB_OR] = -INFINITY};
+    return by[r];
 }
 
 nb_nest_value *nb_nest_add(nb_nest *x, nb_nest_value v)

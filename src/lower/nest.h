@@ -150,4 +150,9 @@ int nb_nest_cost(const nb_nest_value *v);
 int nb_scalar_cost(nb_scalar s);
 const char *nb_scalar_name(nb_scalar s);
 
+/* The instruction that two parts of a reduction become one by; what one of
+ * nothing is, brought into the range of its dtype. */
+nb_scalar nb_reduce_scalar(nb_reduce r);
+double nb_reduce_neutral(nb_reduce r);
+
 #endif

@@ -7,6 +7,7 @@
 
 #include "backend/cpu/math.h"
 #include "core/convert.h"
+#include "lower/nest.h"
 
 #include <math.h>
 #include <string.h>
@@ -525,27 +526,17 @@ nb_v nb_emit_scalar(nb_ir *ir, nb_scalar s, nb_dtype d, nb_v a, nb_v b, nb_v c)
 
 /* Reductions */
 
-static nb_scalar scalar_of(nb_reduce r)
-{
-    static const nb_scalar by[] = {
-        [NB_SUM] = NB_S_add,  [NB_MAX] = NB_S_max, [NB_MIN] = NB_S_min,
-        [NB_PROD] = NB_S_mul, [NB_AND] = NB_S_min, [NB_OR] = NB_S_max};
-    return by[r];
-}
-
 nb_v nb_emit_combine(nb_ir *ir, nb_reduce r, nb_dtype d, nb_v a, nb_v b)
 {
-    return nb_emit_scalar(ir, scalar_of(r), d, a, b, b);
+    return nb_emit_scalar(ir, nb_reduce_scalar(r), d, a, b, b);
 }
 
 /* Out of range, a constant is the end of the range. */
 nb_v nb_emit_neutral(nb_reduce r, nb_dtype d)
 {
-    static const double by[] = {
-        [NB_SUM] = 0,  [NB_MAX] = -INFINITY, [NB_MIN] = INFINITY,
-        [NB_PROD] = 1, [NB_AND] = INFINITY,  [NB_OR] = -INFINITY};
-    if (d == NB_BOOL) return nb_ir_int(NB_IR_I1, by[r] > 0);
-    return nb_emit_const(d, by[r]);
+    double x = nb_reduce_neutral(r);
+    if (d == NB_BOOL) return nb_ir_int(NB_IR_I1, x > 0);
+    return nb_emit_const(d, x);
 }
 
 nb_v nb_emit_fold(nb_ir *ir, nb_reduce r, nb_dtype d, nb_v x)

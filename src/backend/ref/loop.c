@@ -9,6 +9,7 @@
 #include "backend/ref/ref.h"
 #include "backend/ref/scalars.h"
 #include "core/convert.h"
+#include "lower/nest.h"
 
 #include <string.h>
 

@@ -203,13 +203,6 @@ void nb_reduce_run(nb_reduce r, nb_dtype compute, void *acc, const void *a,
     reduces[compute][r](acc, a, n);
 }
 
-nb_scalar nb_reduce_scalar(nb_reduce r)
-{
-    static const nb_scalar by[] = {NB_S_add, NB_S_max, NB_S_min,
-                                   NB_S_mul, NB_S_min, NB_S_max};
-    return by[r];
-}
-
 /* The neutral element: 0, 1, the least or the greatest number. */
 void nb_reduce_start(nb_reduce r, nb_dtype compute, void *acc, int64_t n)
 {

@@ -18,8 +18,7 @@ nb_dtype nb_compute_type(nb_dtype d);
 /* *acc = reduce(*acc, a[0..n)), a and acc of the compute type. */
 void nb_reduce_run(nb_reduce r, nb_dtype compute, void *acc, const void *a,
                    int64_t n);
-/* The instruction that combines two, and its neutral element. */
-nb_scalar nb_reduce_scalar(nb_reduce r);
+/* n times what a reduction of nothing is. */
 void nb_reduce_start(nb_reduce r, nb_dtype compute, void *acc, int64_t n);
 
 #endif

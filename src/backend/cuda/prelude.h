@@ -1,0 +1,28 @@
+/* prelude.h - what kernels in CUDA C are written with: types, conversions, the
+ * scalar instructions, reductions, random words.
+ *
+ * Types are named as in listings (f32, i64, b1 for bool); what lies in memory
+ * as 16 bits of a float is u16.  Only what a kernel uses is written. */
+#ifndef NB_CUDA_PRELUDE_H
+#define NB_CUDA_PRELUDE_H
+
+#include "lower/nest.h"
+
+/* The type of a value in registers, and in memory. */
+const char *nb_cuda_type(nb_dtype d);
+const char *nb_cuda_stored(nb_dtype d);
+
+/* Functions that the values of a nest call:
+ *     s_NAME_TYPE(a, b, c)    an instruction
+ *     c_FROM_TO(x)            a conversion, of 16-bit floats too
+ *     r_KIND_TYPE(a, b)       two parts of a reduction as one
+ *     word_u32(n, key0, key1, low, high), word_u64 */
+void nb_cuda_prelude(nb_text *t, const nb_nest *x);
+
+/* Their names; what a reduction of nothing is, as an expression. */
+void nb_cuda_scalar_name(nb_text *t, nb_scalar s, nb_dtype compute);
+void nb_cuda_reduce_name(nb_text *t, nb_reduce r, nb_dtype d);
+void nb_cuda_neutral(nb_text *t, nb_reduce r, nb_dtype d);
+void nb_cuda_constant(nb_text *t, nb_dtype d, int64_t bits);
+
+#endif

@@ -1,0 +1,290 @@
+/* walk.c - lanes, teams and passes, from the extents and strides of a nest. */
+#include "backend/cuda/walk.h"
+
+#include "base/error.h"
+
+enum {
+    VECTOR_BYTES = 16,
+    WARP = 32,
+    MAP_THREADS = 256,
+    ROW_THREADS = 128, /* of a block with many teams */
+    MOST_THREADS = 1024,
+    KEPT_BYTES = 256, /* of registers, that a thread keeps between passes */
+    MOST_TURNS = 32,  /* that are unrolled */
+    SIDE_BY_SIDE = 32,
+    MANY_UNITS = 1 << 16
+};
+
+void nb_cuda_walk_free(nb_cuda_walk *w)
+{
+    nb_free(w->ready), nb_free(w->inside), nb_free(w->kept);
+    for (int q = 0; q < NB_CUDA_PASSES; q++)
+        nb_free(w->needed[q]);
+}
+
+static int last_outer(const nb_nest *x)
+{
+    for (int a = x->naxes - 1; a >= 0; a--)
+        if (!(x->inner >> a & 1)) return a;
+    return -1;
+}
+
+/* Accesses that run along the axis without gaps, and those that jump. */
+static int liking(const nb_nest *x, int a)
+{
+    int n = 0;
+    for (int k = 0; k < x->n; k++) {
+        const nb_nest_value *v = &x->value[k];
+        if (!nb_nest_in_memory(v) || !v->stride[a]) continue;
+        n += v->stride[a] == 1 ? 1 : -1;
+    }
+    return n;
+}
+
+static int best(const nb_nest *x, bool inner)
+{
+    int found = -1;
+    for (int a = x->naxes - 1; a >= 0; a--)
+        if ((x->inner >> a & 1) == inner &&
+            (found < 0 || liking(x, a) > liking(x, found)))
+            found = a;
+    return found;
+}
+
+static bool goes_in_order(const nb_nest *x)
+{
+    for (int k = 0; k < x->n; k++)
+        if (x->value[k].kind == NB_NEST_CARRY ||
+            x->value[k].kind == NB_NEST_SCAN)
+            return true;
+    return false;
+}
+
+bool nb_cuda_is_vector(const nb_cuda_walk *w, const nb_nest_value *v)
+{
+    const nb_nest *x = w->nest;
+    if (w->lanes == 1 || v->stride[w->vector] != 1) return false;
+    if (v->kind != NB_NEST_LOAD && v->kind != NB_NEST_STORE) return false;
+    if (v->offset % w->lanes) return false;
+    for (int a = 0; a < x->naxes; a++)
+        if (a != w->vector && v->stride[a] % w->lanes) return false;
+    return true;
+}
+
+/* As many as the widest accesses allow; all of a nest for known sizes. */
+static void choose_lanes(nb_cuda_walk *w)
+{
+    const nb_nest *x = w->nest;
+    w->lanes = 1;
+    if (w->vector < 0 || x->param) return;
+    size_t narrow = 0;
+    for (int k = 0; k < x->n; k++) {
+        const nb_nest_value *v = &x->value[k];
+        size_t size = nb_dtype_size(v->stored);
+        if (!nb_nest_in_memory(v) || v->stride[w->vector] != 1) continue;
+        if (!narrow || size < narrow) narrow = size;
+    }
+    if (!narrow) return;
+    for (w->lanes = (int)(VECTOR_BYTES / narrow); w->lanes > 1; w->lanes /= 2) {
+        int n = 0;
+        for (int k = 0; k < x->n; k++)
+            n += nb_cuda_is_vector(w, &x->value[k]);
+        bool cut = x->cut && x->cut == w->vector && x->cut_size % w->lanes;
+        if (n && !cut && x->size[w->vector] % w->lanes == 0) return;
+    }
+}
+
+static int64_t power_above(int64_t n)
+{
+    int64_t p = 1;
+    while (p < n)
+        p *= 2;
+    return p;
+}
+
+static int64_t between(int64_t low, int64_t n, int64_t high)
+{
+    return n < low ? low : n > high ? high : n;
+}
+
+/* A few vectors to a thread; rows of more than a warp has get a block. */
+static void choose_team(nb_cuda_walk *w)
+{
+    int64_t vectors = (w->inner + w->lanes - 1) / w->lanes;
+    if (w->across) {
+        w->team = (int)between(1, power_above(vectors / 4), WARP);
+        w->units = SIDE_BY_SIDE;
+        return;
+    }
+    if (vectors <= 8 * WARP) {
+        w->team = (int)between(1, power_above((vectors + 1) / 2), WARP);
+        w->units = ROW_THREADS / w->team;
+        return;
+    }
+    w->team = (int)between(2 * WARP, power_above(vectors / 4), MOST_THREADS);
+    w->units = 1;
+}
+
+static void choose_form(nb_cuda_walk *w)
+{
+    const nb_nest *x = w->nest;
+    int outer = last_outer(x), inner = best(x, true);
+    w->vector = x->inner ? inner : best(x, false);
+    w->team = 1;
+    w->units = x->inner ? ROW_THREADS : MAP_THREADS;
+    w->ahead = 1;
+    w->lanes = 1;
+    if (goes_in_order(x)) {
+        w->vector = -1;
+        w->units = WARP;
+        return;
+    }
+    w->across = x->inner && outer >= 0 && liking(x, outer) > liking(x, inner);
+    if (w->across) w->vector = -1;
+    choose_lanes(w);
+    if (x->inner) choose_team(w);
+}
+
+static void count(nb_cuda_walk *w)
+{
+    const nb_nest *x = w->nest;
+    w->inner = 1;
+    w->total = 1;
+    for (int a = 0; a < x->naxes; a++)
+        if (x->inner >> a & 1)
+            w->inner *= x->size[a];
+        else
+            w->total *= x->size[a];
+}
+
+/* Whether a place in memory, or a number of points, is more than 31 bits. */
+static bool is_wide(const nb_nest *x)
+{
+    double points = 1;
+    if (x->param) return true;
+    for (int a = 0; a < x->naxes; a++)
+        points *= (double)x->size[a];
+    if (points > INT32_MAX / 2) return true;
+    for (int k = 0; k < x->n; k++) {
+        const nb_nest_value *v = &x->value[k];
+        double far = v->offset < 0 ? -(double)v->offset : (double)v->offset;
+        if (!nb_nest_strides(v)) continue;
+        for (int a = 0; a < x->naxes; a++)
+            far += (double)(v->stride[a] < 0 ? -v->stride[a] : v->stride[a]) *
+                   (double)x->size[a];
+        if (far > INT32_MAX / 2) return true;
+    }
+    return false;
+}
+
+/* Passes: a reduction is known when its pass is over, and what needs it
+ * belongs to the next. */
+
+static void find_ready(nb_cuda_walk *w)
+{
+    const nb_nest *x = w->nest;
+    w->npasses = 1;
+    for (int k = 0; k < x->n; k++) {
+        const nb_nest_value *v = &x->value[k];
+        unsigned axes = v->axes;
+        int ready = 0;
+        for (int i = 0; i < nb_nest_args(v); i++) {
+            if (w->ready[v->arg[i]] > ready) ready = w->ready[v->arg[i]];
+            if (v->kind == NB_NEST_STORE) axes |= x->value[v->arg[i]].axes;
+        }
+        if (v->kind == NB_NEST_REDUCE || v->kind == NB_NEST_LAST) ready++;
+        w->ready[k] = ready;
+        w->inside[k] = axes & x->inner;
+        w->kept[k] = -1;
+        if (ready >= w->npasses) w->npasses = ready + 1;
+    }
+}
+
+static bool is_root(const nb_cuda_walk *w, int k, int q)
+{
+    const nb_nest_value *v = &w->nest->value[k];
+    if (v->kind == NB_NEST_REDUCE || v->kind == NB_NEST_CARRY)
+        return w->ready[v->arg[0]] == q;
+    return v->kind == NB_NEST_STORE && w->inside[k] && w->ready[k] == q;
+}
+
+static void find_needed(nb_cuda_walk *w, int q)
+{
+    const nb_nest *x = w->nest;
+    bool *need = w->needed[q];
+    for (int k = 0; k < x->n; k++)
+        need[k] = is_root(w, k, q);
+    for (int k = 0; k < x->n; k++)
+        if (need[k] && x->value[k].kind == NB_NEST_CARRY)
+            need[x->value[k].next] |= w->inside[x->value[k].next];
+    for (int k = x->n - 1; k >= 0; k--) {
+        const nb_nest_value *v = &x->value[k];
+        bool ends = w->kept[k] >= 0 && w->kept[k] < q;
+        if (!need[k] || ends) continue;
+        for (int i = 0; i < nb_nest_args(v); i++)
+            need[v->arg[i]] |= w->inside[v->arg[i]];
+    }
+}
+
+/* Keeps the last value that two passes need; how many bytes that is. */
+static int keep_one(nb_cuda_walk *w)
+{
+    const nb_nest *x = w->nest;
+    for (int k = x->n - 1; k >= 0; k--) {
+        const nb_nest_value *v = &x->value[k];
+        int first = -1, times = 0;
+        if (!nb_nest_computes(v) && !nb_nest_reads(v) &&
+            v->kind != NB_NEST_CONVERT)
+            continue;
+        for (int q = w->npasses - 1; q >= 0 && w->kept[k] < 0; q--)
+            if (w->needed[q][k]) first = q, times++;
+        if (times < 2) continue;
+        w->kept[k] = first;
+        int bytes = (int)nb_dtype_size(v->dtype);
+        return (bytes < 4 ? 4 : bytes) * w->turns * w->lanes;
+    }
+    return 0;
+}
+
+static void find_kept(nb_cuda_walk *w)
+{
+    int bytes = 1, all = 0;
+    while (bytes) {
+        for (int q = 0; q < w->npasses; q++)
+            find_needed(w, q);
+        bytes = w->turns && all < KEPT_BYTES ? keep_one(w) : 0;
+        all += bytes;
+    }
+}
+
+static void choose_turns(nb_cuda_walk *w)
+{
+    int64_t each = (int64_t)w->team * w->lanes;
+    int64_t turns = (w->inner + each - 1) / each;
+    bool known = w->nest->inner && !w->nest->param && !goes_in_order(w->nest) &&
+                 turns <= MOST_TURNS;
+    w->turns = known ? (int)turns : 0;
+}
+
+bool nb_cuda_walk_plan(nb_cuda_walk *w, const nb_nest *x)
+{
+    size_t n = (size_t)x->n + 1;
+    *w = (nb_cuda_walk){.nest = x};
+    w->ready = nb_alloc(n * sizeof *w->ready);
+    w->inside = nb_alloc_zero(n);
+    w->kept = nb_alloc(n * sizeof *w->kept);
+    if (!w->ready || !w->inside || !w->kept) return false;
+    count(w);
+    choose_form(w);
+    if (!x->inner && w->lanes > 1) w->total /= w->lanes;
+    if (!x->inner && w->total >= MANY_UNITS * 8) w->ahead = 4;
+    choose_turns(w);
+    w->wide = is_wide(x);
+    find_ready(w);
+    if (w->npasses > NB_CUDA_PASSES)
+        return nb_fail(NB_ERUNTIME, "a nest of %d passes", w->npasses);
+    for (int q = 0; q < w->npasses; q++)
+        if (!(w->needed[q] = nb_alloc_zero(n))) return false;
+    find_kept(w);
+    return true;
+}

@@ -1,0 +1,46 @@
+/* walk.h - how the threads of a card walk a nest.
+ *
+ * A unit, one point of the outer axes, is the work of a team of threads: one,
+ * some of a warp, or a whole block.  Its members share the points of the inner
+ * axes out in turns, and bring what they have reduced together before the next
+ * pass.  Along the vector axis a thread takes several points at once, its
+ * lanes: of an inner axis, or, where nothing is reduced, of an outer one; then
+ * a unit is as many points as there are lanes.
+ *
+ * Where memory runs along the last outer axis but sums go across it, the units
+ * of a block lie side by side, and the members of a team behind one another. */
+#ifndef NB_CUDA_WALK_H
+#define NB_CUDA_WALK_H
+
+#include "lower/nest.h"
+
+enum { NB_CUDA_PASSES = 16 };
+
+typedef struct nb_cuda_walk {
+    const nb_nest *nest;
+    int vector, lanes;   /* axis, or -1; points at once */
+    int team, units;     /* threads of a unit; units of a block */
+    bool across;         /* members behind one another */
+    int ahead;           /* units that a thread takes one after another */
+    int64_t total;       /* units */
+    int64_t inner;       /* points of the inner axes */
+    int turns;           /* of a thread in a pass, where they can be unrolled */
+    bool wide;           /* places need 64 bits */
+    int npasses, *ready; /* by value: the pass that has it */
+    bool *inside;        /* by value: differs along the inner axes */
+    int *kept;           /* by value: the pass that keeps it for later, or -1 */
+    bool *needed[NB_CUDA_PASSES]; /* by value: at each point of that pass */
+} nb_cuda_walk;
+
+bool nb_cuda_walk_plan(nb_cuda_walk *w, const nb_nest *x);
+void nb_cuda_walk_free(nb_cuda_walk *w);
+
+/* Whether lanes of an access lie side by side, as one piece of memory. */
+bool nb_cuda_is_vector(const nb_cuda_walk *w, const nb_nest_value *v);
+
+static inline int nb_cuda_threads(const nb_cuda_walk *w)
+{
+    return w->team * w->units;
+}
+
+#endif
