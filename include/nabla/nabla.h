@@ -6,7 +6,7 @@
  * nabla/index.h, nabla/conv.h, nabla/linalg.h, nabla/random.h; nabla/op.h
  * operations as data; nabla/graph.h recorded programs; nabla/transform.h
  * derivatives and maps of functions; nabla/control.h loops and branches;
- * nabla/shard.h many devices, nabla/collective.h what they say to each other,
+ * nabla/device.h where tensors are; nabla/shard.h many devices, nabla/collective.h what they say to each other,
  * nabla/explain.h why they do, nabla/distributed.h many processes;
  * nabla/io.h files; nabla/debug.h checks and times.  A first program:
  *
@@ -37,6 +37,7 @@
 #include "nabla/conv.h"
 #include "nabla/custom.h"
 #include "nabla/debug.h"
+#include "nabla/device.h"
 #include "nabla/distributed.h"
 #include "nabla/dtype.h"
 #include "nabla/explain.h"

@@ -31,8 +31,7 @@ static void take(const nb_packet *k, bool running)
         return;
     }
     if (!running || k->run != h->run || h->first >= 0) return;
-    if (!nb_seat_is_of(k->to, h->rank) ||
-        !nb_seat_is_of(k->from, (int)k->rank))
+    if (!nb_seat_is_of(k->to, h->rank) || !nb_seat_is_of(k->from, (int)k->rank))
         nb_blame_rank((int)k->rank, "it runs a program over another mesh");
     else
         nb_parcel_take(&h->at[k->to], k);

@@ -297,9 +297,35 @@ static bool lies_on_devices(const nb_call *c)
     return c->op->places;
 }
 
+static bool record(nb_op *op, nb_call *c, nb_results *r);
+
+/* Operands are together, numbers aside. */
+static bool are_together(const nb_call *c)
+{
+    unsigned devices = 0;
+    for (int i = 0; i < c->nin; i++)
+        devices |= c->in[i]->device;
+    for (int i = 0; devices && i < c->nin; i++)
+        if (c->in[i]->device != devices && !nb_tensor_is_number(c->in[i]))
+            return false;
+    return true;
+}
+
+static bool record_together(nb_op *op, nb_call *c, nb_results *r)
+{
+    nb_tensor **in = nb_alloc((size_t)c->nin * sizeof *in);
+    bool ok = in;
+    if (ok) memcpy(in, c->in, (size_t)c->nin * sizeof *in);
+    c->in = in;
+    ok = ok && nb_settle_devices(op->name, c->nin, in) && record(op, c, r);
+    nb_free(in);
+    return ok;
+}
+
 static bool record(nb_op *op, nb_call *c, nb_results *r)
 {
     int before = r->n;
+    if (!are_together(c)) return record_together(op, c, r);
     bool ok = record_call(op, c, r);
     if (ok && lies_on_devices(c))
         ok = nb_sharder(c, r->n - before, r->out + before);
@@ -335,6 +361,19 @@ bool nb_call_check(nb_call *c)
     return ok;
 }
 
+/* What the parts of a composite op make of nothing is where its inputs are. */
+static bool compose(const nb_call *c, nb_results *r)
+{
+    int device = -1;
+    for (int i = 0; i < c->nin && device < 0; i++)
+        if (!nb_tensor_is_number(c->in[i])) device = c->in[i]->device;
+    if (device < 0) return c->op->compose(c, r);
+    int was = nb_device_enter(device);
+    bool ok = c->op->compose(c, r);
+    nb_device_enter(was);
+    return ok;
+}
+
 static bool apply(nb_op *op, int nin, nb_tensor *const *in, int nval,
                   const nb_value *val, nb_results *r, nb_tensor **settled)
 {
@@ -345,9 +384,10 @@ static bool apply(nb_op *op, int nin, nb_tensor *const *in, int nval,
         c.nattr = w.n;
     }
     if (!settle_types(op, nin, in, settled)) return false;
+    if (!nb_settle_devices(op->name, nin, settled)) return false;
     if (c.nattr && !nb_settle_axes(&c)) return false;
     if (op->check && !op->check(&c)) return false;
-    return op->compose ? op->compose(&c, r) : record(op, &c, r);
+    return op->compose ? compose(&c, r) : record(op, &c, r);
 }
 
 bool nb_apply_many(nb_op *op, int nin, nb_tensor *const *in, int nval,

@@ -93,4 +93,7 @@ nb_tensor *nb_as(nb_tensor *x, nb_dtype d);
         .kind = NB_VALUE_DEFAULT \
     }
 
+/* Brings inputs together that may be anywhere; fails if others are apart. */
+bool nb_settle_devices(const char *who, int nin, nb_tensor **in);
+
 #endif

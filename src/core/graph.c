@@ -85,8 +85,10 @@ static nb_tensor *behind_alias(const collector *c, nb_tensor *x)
 
 static bool add_leaf(collector *c, nb_tensor *x, nb_line_kind kind)
 {
-    nb_line line = {
-        .kind = kind, .dtype = (nb_dtype)x->dtype, .sharding = x->sharding};
+    nb_line line = {.kind = kind,
+                    .dtype = (nb_dtype)x->dtype,
+                    .sharding = x->sharding,
+                    .device = x->device};
     line.shape = numbered(c, x);
     if (kind == NB_LINE_NUMBER)
         memcpy(&line.number, x->data, nb_dtype_size(line.dtype));
@@ -123,6 +125,7 @@ static bool add_call(collector *c, nb_tensor *x)
     nb_line line = {.kind = NB_LINE_CALL,
                     .dtype = (nb_dtype)x->dtype,
                     .sharding = x->flags & NB_MULTI ? NULL : x->sharding,
+                    .device = x->device,
                     .op = x->op,
                     .multi = x->flags & NB_MULTI,
                     .nin = x->nin,
@@ -377,6 +380,7 @@ uint64_t nb_graph_hash(const nb_graph *g)
         if (l->kind == NB_LINE_NUMBER)
             h = nb_hash(h, &l->number, sizeof l->number);
         if (l->kind == NB_LINE_CALL) h = hash_call(h, l);
+        if (l->device) h = nb_hash(h, &l->device, sizeof l->device);
         if (l->sharding) /* one of a kind, as long as the process */
             h = nb_hash(h, &l->sharding, sizeof l->sharding);
     }
@@ -412,6 +416,7 @@ nb_op *nb_op_holding(nb_op *form, int nout)
     op->check = form->check;
     op->result = form->result;
     op->execute = form->execute;
+    op->anywhere = form->anywhere;
     op->prepare = form->prepare;
     op->needs = form->needs;
     op->repeats = form->repeats;

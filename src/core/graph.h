@@ -20,6 +20,7 @@ typedef struct nb_line {
     nb_tensor *captured;  /* kept */
     const void *sharding; /* how it lies, of a call as it was recorded; or NULL:
                            * on no mesh, or several results */
+    uint8_t device;       /* as in a node */
     nb_op *op;
     int nin, nattr;
     int *in;

@@ -3,6 +3,7 @@
 #include "core/graph.h"
 
 #include "core/debug.h"
+#include "nabla/device.h"
 
 #include <math.h>
 #include <string.h>
@@ -72,7 +73,9 @@ static nb_tensor *call_line(const nb_line *l, nb_tensor **value, const int *id,
         in[i] = value[l->in[i]];
     unsigned watched = nb_debug_flags; /* the place is not known yet */
     nb_debug_flags = 0;
+    int device = nb_device_enter(l->device);
     if (!checked || valid(l, in, id)) y = call_of(l, in, id);
+    nb_device_enter(device);
     nb_debug_flags = watched;
     if (in != few) nb_free(in);
     if (!y) return NULL;
@@ -113,7 +116,9 @@ static nb_tensor *record(const nb_line *l, nb_tensor **value, const int *id,
                          bool checked)
 {
     if (l->kind == NB_LINE_CALL) return call_line(l, value, id, checked);
-    return l->captured ? l->captured : nb_line_number(l);
+    if (!l->captured) return nb_line_number(l);
+    bool there = l->captured->device == l->device;
+    return there ? l->captured : nb_to_device(l->captured, l->device);
 }
 
 nb_tensor *nb_line_record(const nb_line *l, nb_tensor **value, const int *id)
@@ -196,6 +201,7 @@ static nb_tensor *placeholder(const nb_line *l, const int *id)
         s.lane[d].id = id[s.lane[d].id];
     nb_tensor *x = nb_node_new(NULL, NULL, l->dtype, &s, 0, NULL, 0, NULL);
     if (x) x->sharding = l->sharding;
+    if (x) x->device = l->device;
     return x;
 }
 

@@ -13,6 +13,7 @@ nb_tensor *nb_hide(nb_tensor *x, int axis, int id);
 nb_tensor *nb_show(nb_tensor *x, int axis, nb_lane lane);
 nb_tensor *nb_spread(nb_tensor *x, nb_lane lane);
 
+extern nb_op nb_op_to_device; /* nabla/device.h */
 extern nb_op nb_op_detach, nb_op_cast, nb_op_alias, nb_op_hide, nb_op_show,
     nb_op_spread, nb_op_again, nb_op_after;
 

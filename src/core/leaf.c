@@ -238,6 +238,7 @@ const void *nb_data(nb_tensor *x, int64_t *strides)
                                   "it cannot be read inside its vmap");
     if (!nb_realize_now(1, &x)) return NULL;
     if (x->sharding && !(x = nb_gatherer(x))) return NULL;
+    if (x->device && !(x = nb_on_card.fetch(x))) return NULL;
     nb_tensor_strides(x, size, stride);
     if (strides) memcpy(strides, stride + x->nlanes, x->rank * sizeof *strides);
     return x->data;
@@ -267,6 +268,7 @@ nb_status nb_read(nb_tensor *x, nb_dtype as, void *to)
     const char *from = nb_data(x, stride);
     if (!from) return nb_error_code() ? nb_error_code() : NB_ERUNTIME;
     if (x->sharding) x = nb_gatherer(x);
+    if (x->device) x = nb_on_card.fetch(x);
     if (!as) as = (nb_dtype)x->dtype;
     if (nb_tensor_is_packed(x))
         nb_convert(to, as, 1, from, (nb_dtype)x->dtype, 1, nb_elements(x));

@@ -188,6 +188,8 @@ struct nb_op {
     bool totals;    /* running ones by `reduce`: axis, exclusive, reverse */
     bool in_order;  /* gives the elements of its input, in row-major order */
     bool picks;     /* elements of input 0, along its last axis by input 1 */
+    int lands;      /* attribute k, 1 + k, is the device of the result */
+    bool anywhere;  /* execute takes memory of any device */
     bool places;    /* attribute 0 says how the result lies over devices */
     bool effect;    /* does something besides: see core/debug.h */
 

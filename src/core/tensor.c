@@ -170,6 +170,20 @@ static size_t node_bytes(const nb_shape *shape, int more)
            8 * (size_t)(shape->rank + 2 * shape->nlanes + more);
 }
 
+/* Where the inputs are; what has none but numbers is where such things are made
+ * now, and some ops say it themselves. */
+static uint8_t device_of(const nb_op *op, int nin, nb_tensor *const *in,
+                         const int64_t *attr)
+{
+    bool data = !op;
+    if (op && op->lands) return (uint8_t)attr[op->lands - 1];
+    for (int i = 0; i < nin; i++) {
+        if (in[i]->device) return in[i]->device;
+        data = data || !nb_tensor_is_number(in[i]);
+    }
+    return data ? 0 : (uint8_t)nb_device_in_force();
+}
+
 nb_tensor *nb_node_new(nb_op *op, const nb_sig *sig, nb_dtype dtype,
                        const nb_shape *shape, int nin, nb_tensor *const *in,
                        int nattr, const int64_t *attr)
@@ -182,7 +196,8 @@ nb_tensor *nb_node_new(nb_op *op, const nb_sig *sig, nb_dtype dtype,
     x->op = op;
     x->sig = sig;
     x->nin = nin;
-    x->nattr = nattr;
+    x->nattr = (int16_t)nattr;
+    x->device = device_of(op, nin, in, attr);
     for (int i = 0; i < nin; i++) {
         nb_tensor_in(x)[i] = nb_keep(in[i]);
         trace |= in[i]->trace;

@@ -44,7 +44,9 @@ enum {
 struct nb_tensor {
     atomic_int refs;
     uint8_t dtype, rank, nlanes, flags;
-    int32_t nin, nattr;
+    int32_t nin;
+    int16_t nattr;
+    uint8_t device;      /* 0: the CPU, 1 + k: card k */
     uint32_t mark, slot; /* of the realisation that visits it; graph lock */
     int32_t line;
     uint32_t pins; /* tapes that will walk through it; graph lock */
@@ -118,6 +120,13 @@ nb_tensor *nb_leaf_new(nb_dtype dtype, const nb_shape *shape, nb_buffer *b,
  * one has room for it. */
 nb_tensor *nb_leaf_first(nb_dtype dtype, const nb_shape *shape, nb_buffer *b);
 
+/* x, a leaf whose buffer is memory of that device; NULL is fine. */
+static inline nb_tensor *nb_leaf_on(int device, nb_tensor *x)
+{
+    if (x) x->device = (uint8_t)device;
+    return x;
+}
+
 /* Strides as stored, row-major if none are given; lanes that are thin and
  * extents of one get whatever the layout says.  Returns the dim count. */
 int nb_tensor_strides(const nb_tensor *x, int64_t *size, int64_t *stride);
@@ -148,6 +157,36 @@ const nb_lane *nb_lanes_open(int *n);
 const char **nb_lane_names(int k); /* of one that is open: two, or NULL */
 const nb_lane *nb_lane_find(const char *name); /* innermost; may be NULL */
 const nb_lane *nb_lane_named(const char *name);
+
+/* The device in force in this thread, -1: the default; the one before.  What is
+ * made of nothing is made there. */
+int nb_device_enter(int device);
+int nb_device_in_force(void);
+
+/* A number in an expression, which goes everywhere. */
+static inline bool nb_tensor_is_number(const nb_tensor *x)
+{
+    return !x->op && !x->buffer && nb_tensor_done(x);
+}
+
+/* Memory of cards, of which core knows nothing: a buffer; elements from strides
+ * to strides, and bytes, both on that card; bytes to the CPU; the value of a
+ * realised tensor there, on the CPU, lent. */
+typedef struct nb_card_bytes {
+    nb_buffer *(*buffer)(int device, size_t bytes);
+    bool (*elements)(int device, nb_dtype d, int n, const int64_t *size,
+                     char *to, const int64_t *to_stride, const char *from,
+                     const int64_t *stride);
+    bool (*copy)(int device, char *to, const char *from, size_t n);
+    bool (*read)(int device, void *to, const char *from, size_t n);
+    nb_tensor *(*fetch)(nb_tensor *x);
+} nb_card_bytes;
+extern const nb_card_bytes nb_on_card; /* run defines it */
+
+/* The same on any device. */
+nb_buffer *nb_buffer_on(int device, size_t bytes);
+bool nb_bytes_copy(int device, char *to, const char *from, size_t n);
+bool nb_bytes_read(int device, void *to, const char *from, size_t n);
 
 /* Realisation: core calls it, run defines it. */
 extern bool (*nb_realizer)(int n, nb_tensor *const *x);

@@ -451,7 +451,8 @@ bool nb_plan_chain(nb_plan *p)
     for (int k = 0; k < p->graph->n; k++)
         large = large || (p->graph->line[k].kind == NB_LINE_CALL &&
                           p->bytes[k] >= WORTH);
-    if (!large || p->any_size || !nb_pass_is_on("chain")) return true;
+    if (!large || p->any_size || p->device || !nb_pass_is_on("chain"))
+        return true;
     bool ok = make_room(&f);
     for (int i = 0; ok && i < p->graph->ny; i++)
         f.handed_out[p->place[p->graph->result[i]].root] = true;

@@ -13,7 +13,8 @@
 /* A node of the line's type; lanes are called by their numbers in the graph. */
 static nb_tensor *stand_in(const nb_line *l)
 {
-    return nb_node_new(NULL, NULL, l->dtype, &l->shape, 0, NULL, 0, NULL);
+    return nb_leaf_on(l->device, nb_node_new(NULL, NULL, l->dtype, &l->shape, 0,
+                                             NULL, 0, NULL));
 }
 
 /* *x becomes what view l makes of it, *stride where its dims lie.  *same if it

@@ -30,8 +30,8 @@ static size_t content(const nb_line *l)
 {
     const nb_tensor *x = l->captured;
     int64_t n;
-    if (!nb_tensor_done(x) || l->shape.nlanes || !nb_tensor_is_packed(x) ||
-        !nb_shape_count(&l->shape, &n))
+    if (!nb_tensor_done(x) || x->device || l->shape.nlanes ||
+        !nb_tensor_is_packed(x) || !nb_shape_count(&l->shape, &n))
         return 0;
     size_t bytes = (size_t)n * nb_dtype_size(l->dtype);
     return bytes <= FEW_BYTES ? bytes : 0;
@@ -85,6 +85,7 @@ static bool same_call(const nb_line *a, const nb_line *b)
 static bool same(const nb_line *a, const nb_line *b)
 {
     if (a->kind != b->kind || a->dtype != b->dtype) return false;
+    if (a->device != b->device && a->kind != NB_LINE_NUMBER) return false;
     if (a->kind == NB_LINE_NUMBER) return a->number == b->number;
     if (a->kind == NB_LINE_CAPTURED) return same_tensor(a, b);
     return same_call(a, b);

@@ -29,9 +29,11 @@ static bool is_small(const nb_line *l)
 static bool is_known(const nb_graph *g, const fold *f, int k)
 {
     const nb_line *l = &g->line[k];
-    bool known = l->kind == NB_LINE_NUMBER || l->kind == NB_LINE_CAPTURED;
+    bool known = l->kind == NB_LINE_NUMBER ||
+                 (l->kind == NB_LINE_CAPTURED && !l->captured->device);
     if (l->kind == NB_LINE_CALL)
-        known = !l->op->execute && !l->op->effect && l->op != &nb_op_again;
+        known = !l->op->execute && !l->op->effect && !l->op->lands &&
+                l->op != &nb_op_again;
     for (int i = 0; known && i < l->nin; i++)
         known = f->value[l->in[i]];
     return known && is_small(l);
@@ -42,7 +44,9 @@ static bool record(const nb_graph *g, fold *f)
     int id[NB_MAX_GRAPH_LANES + 1] = {0};
     for (int k = g->nx; k < g->n; k++) {
         if (!is_known(g, f, k)) continue;
-        f->value[k] = nb_line_record(&g->line[k], f->value, id);
+        nb_line here = g->line[k]; /* wherever it will be needed */
+        here.device = 0;
+        f->value[k] = nb_line_record(&here, f->value, id);
         if (!f->value[k]) return false;
     }
     return true;
@@ -95,7 +99,8 @@ static bool visit(nb_rewrite *r, void *ctx)
     int k = f->next++;
     if (!f->folds[k]) return true;
     const nb_tensor *x = f->value[k];
-    known = (nb_line){.dtype = l->dtype, .shape = l->shape};
+    known =
+        (nb_line){.dtype = l->dtype, .shape = l->shape, .device = l->device};
     known.kind = l->shape.rank ? NB_LINE_CAPTURED : NB_LINE_NUMBER;
     if (!l->shape.rank)
         memcpy(&known.number, x->data, nb_dtype_size(l->dtype));

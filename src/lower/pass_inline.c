@@ -102,7 +102,8 @@ static bool record(recording *r)
         }
         if (l->kind == NB_LINE_INPUT)
             r->value[k] =
-                nb_node_new(NULL, NULL, l->dtype, &s, 0, NULL, 0, NULL);
+                nb_leaf_on(l->device, nb_node_new(NULL, NULL, l->dtype, &s, 0,
+                                                  NULL, 0, NULL));
         else if (l->op == &nb_op_part && l->in[0] == r->of)
             r->value[k] = part(r, l);
         else

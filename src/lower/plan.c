@@ -44,7 +44,9 @@ static nb_plan *plan_new(nb_graph *g, bool any_size)
     if (!p) return nb_graph_free(g), NULL;
     p->graph = g;
     p->any_size = any_size;
-    p->no_code = !nb_pass_is_on("code");
+    for (int k = 0; k < g->n; k++)
+        if (g->line[k].device) p->device = g->line[k].device;
+    p->no_code = !p->device && !nb_pass_is_on("code");
     if (nb_plan_nodes(p) && nb_plan_fuse(p) && dump(p, "fuse") &&
         nb_plan_bytes(p) && nb_plan_chain(p) && dump(p, "chain") &&
         nb_plan_memory(p) && dump(p, "memory"))
@@ -94,7 +96,7 @@ bool nb_line_loops(const nb_plan *p, int k)
     if (!l->op->scalar && !l->op->body) return false;
     nb_call c = nb_call_of(p->node[k]);
     return c.sig && c.nin <= NB_MAX_SCALAR_IN &&
-           !nb_call_is_product(&c, p->node[k]);
+           (p->device || !nb_call_is_product(&c, p->node[k]));
 }
 
 nb_tensor *nb_line_laid_out(const nb_plan *p, int k)

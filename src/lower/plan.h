@@ -40,6 +40,7 @@ typedef enum nb_home {
 typedef struct nb_plan {
     nb_graph *graph;  /* owned */
     bool no_code;     /* every call runs by itself, none by a nest */
+    int device;       /* that all lines are on; 0: the CPU */
     bool any_size;    /* what depends on sizes stays as it is for others */
     nb_tensor **node; /* kept: a stand-in for each line, with its call */
     nb_place *place;

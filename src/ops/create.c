@@ -121,10 +121,12 @@ nb_tensor *nb_empty(int rank, const int64_t *shape, nb_dtype dtype)
 static nb_tensor *repeated_like(nb_tensor *x, nb_tensor *value)
 {
     int64_t size[NB_MAX_RANK];
+    int device = nb_device_enter(x->device);
     nb_sizes(x, size);
     nb_tensor *y = nb_broadcast_to(value, x->rank, size);
     for (int l = 0; y && l < x->nlanes; l++)
         y = nb_spread(y, nb_tensor_lane(x)[l]);
+    nb_device_enter(device);
     return nb_laid_like(y, x);
 }
 
@@ -195,8 +197,11 @@ nb_tensor *nb_fill_like(nb_tensor *x, double value)
     int64_t size[NB_MAX_RANK];
     if (!x) return NULL;
     nb_sizes(x, size);
-    return nb_broadcast_to(nb_scalar_float(value, nb_dtype_of(x)), x->rank,
-                           size);
+    int device = nb_device_enter(x->device);
+    nb_tensor *y =
+        nb_broadcast_to(nb_scalar_float(value, nb_dtype_of(x)), x->rank, size);
+    nb_device_enter(device);
+    return y;
 }
 
 /* one_hot */

@@ -3,6 +3,7 @@
 
 #include "backend/cpu/llvm.h"
 #include "lower/passes.h"
+#include "run/card.h"
 #include "run/donate.h"
 #include "run/profile.h"
 
@@ -30,6 +31,7 @@ void nb_exec_drop(nb_exec *e)
         nb_frame_free(e->plan, f);
     }
     nb_code_drop(e->code);
+    nb_card_unload(e);
     for (int s = 0; e->kernel && s < e->plan->nsteps; s++)
         nb_free(e->kernel[s].product), nb_free(e->kernel[s].param);
     nb_plan_free(e->plan);
@@ -143,6 +145,7 @@ static nb_code *build(const char *text)
 
 static bool make_code(nb_exec *e)
 {
+    if (e->device) return nb_card_load(e);
     nb_ir ir = {0};
     int64_t began = nb_profile_begin();
     int *like = nb_alloc((size_t)(e->plan->nsteps + 1) * sizeof *like);
@@ -187,6 +190,7 @@ static bool find_product(nb_exec *e, int s)
 
 static bool find_products(nb_exec *e)
 {
+    if (e->device) return true;
     bool ok = nb_scope_open() == NB_OK;
     if (!ok) return false;
     for (int s = 0; ok && s < e->plan->nsteps; s++)
@@ -196,10 +200,13 @@ static bool find_products(nb_exec *e)
 }
 
 /* *x in a buffer, its elements in order; what it was is dropped. */
-static bool pack(nb_tensor **x)
+static bool pack(nb_tensor **x, int device)
 {
-    nb_tensor *was = *x,
-              *is = nb_realize_now(1, x) ? nb_tensor_packed(was) : NULL;
+    nb_tensor *was = *x, *is = NULL;
+    if (nb_realize_now(1, x))
+        is = device || was->device
+                 ? nb_tensor_on(was, device ? device : was->device)
+                 : nb_tensor_packed(was);
     if (!is) return false;
     *x = nb_keep(is);
     nb_drop(was);
@@ -208,14 +215,14 @@ static bool pack(nb_tensor **x)
 
 /* Values that are known: captured tensors, and numbers, into which results may
  * look. */
-static bool pack_known(nb_plan *p)
+static bool pack_known(nb_plan *p, int device)
 {
     bool ok = nb_scope_open() == NB_OK;
     if (!ok) return false;
     for (int k = 0; ok && k < p->graph->n; k++) {
         nb_line *l = &p->graph->line[k];
-        if (l->kind == NB_LINE_CAPTURED) ok = pack(&l->captured);
-        if (l->kind == NB_LINE_NUMBER) ok = pack(&p->node[k]);
+        if (l->kind == NB_LINE_CAPTURED) ok = pack(&l->captured, device);
+        if (l->kind == NB_LINE_NUMBER) ok = pack(&p->node[k], device);
     }
     nb_scope_close(0, NULL);
     return ok;
@@ -224,7 +231,8 @@ static bool pack_known(nb_plan *p)
 /* Without a compiler the ops run one by one; the error becomes the reason. */
 static bool make_do(nb_exec *e)
 {
-    if (nb_error_code() != NB_ERUNTIME || nb_llvm_there()) return false;
+    if (e->device || nb_error_code() != NB_ERUNTIME || nb_llvm_there())
+        return false;
     e->trouble = nb_copy_text(nb_error_message());
     if (e->trouble) nb_error_clear();
     return e->trouble;
@@ -296,6 +304,16 @@ static void count_bytes(nb_exec *e)
         if (e->plan->home[k] == NB_HOME_RESULT) e->bytes += e->plan->bytes[k];
 }
 
+/* Values on several devices: each op runs where it is, by itself. */
+static bool scatter(nb_exec *e)
+{
+    e->device = 0;
+    e->loaded = true;
+    e->trouble = nb_copy_text("its values are on several devices");
+    if (!e->trouble) nb_exec_drop(e);
+    return e->trouble;
+}
+
 /* All but the code.  For sizes that may come once the programs inside ops are
  * not worth making. */
 static nb_exec *begin(nb_plan *p, bool again)
@@ -305,8 +323,10 @@ static nb_exec *begin(nb_plan *p, bool again)
     e->refs = 1;
     pthread_mutex_init(&e->lock, NULL);
     e->plan = p;
+    e->device = p->device;
+    if (nb_graph_device(p->graph) < 0 && !scatter(e)) return NULL;
     e->kernel = nb_alloc_zero((size_t)(p->nsteps + 1) * sizeof *e->kernel);
-    bool ok = e->kernel && pack_known(p) && find_products(e) &&
+    bool ok = e->kernel && pack_known(p, e->device) && find_products(e) &&
               find_results(e) && prepare(e, again);
     if (ok) count_bytes(e);
     if (ok) return e;

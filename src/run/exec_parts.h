@@ -30,8 +30,12 @@ typedef struct nb_frame {
     nb_buffer **own;  /* by line: of inputs, whose elements are put in order */
 } nb_frame;
 
+typedef struct nb_card_step nb_card_step; /* run/card.c */
+
 struct nb_exec {
     nb_plan *plan;
+    int device;            /* that everything is on */
+    nb_card_step *on_card; /* by step, if that is a card */
     nb_code *code;
     nb_step_kernel *kernel; /* by step */
     int *take;     /* by line: the input whose block a result takes; or NULL */

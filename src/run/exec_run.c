@@ -4,6 +4,7 @@
 #include "backend/ref/ref.h"
 #include "base/pool.h"
 #include "core/convert.h"
+#include "run/card.h"
 #include "run/chain.h"
 #include "run/check.h"
 #include "run/donate.h"
@@ -72,7 +73,7 @@ static bool place_result(run *r, int k)
     int i = r->e->take && r->x && !r->watch ? r->e->take[k] : -1;
     r->f->held[k] = i >= 0 && nb_donate_can(r->x[i])
                         ? nb_buffer_keep(r->x[i]->buffer)
-                        : nb_buffer_new((size_t)p->bytes[k]);
+                        : nb_buffer_on(r->e->device, (size_t)p->bytes[k]);
     if (!r->f->held[k]) return false;
     r->f->block[k] = r->f->held[k]->data;
     return true;
@@ -91,9 +92,10 @@ static bool place_given(run *r, int k)
     *block = x->data;
     if (nb_tensor_is_packed(x)) return true;
     if (!r->f->own[k])
-        r->f->own[k] = nb_buffer_new((size_t)r->e->plan->bytes[k]);
+        r->f->own[k] = nb_buffer_on(r->e->device, (size_t)r->e->plan->bytes[k]);
     if (!r->f->own[k]) return false;
     *block = r->f->own[k]->data;
+    if (r->e->device) return nb_card_pack(r->e->device, *block, x);
     pack_into(*block, x);
     return true;
 }
@@ -144,6 +146,7 @@ static void run_chunk(void *ctx, int64_t i)
 
 static bool run_nest(run *r, int s, const char *name)
 {
+    if (r->e->device) return nb_card_run_nest(r->e, s, r->f->block);
     const nb_step *step = &r->e->plan->step[s];
     const nb_step_kernel *k = &r->e->kernel[s];
     void *few[16], **buffer = few;
@@ -189,6 +192,7 @@ static nb_tensor *node_over(run *r, int k)
     x->data = r->f->block[at->root] +
               at->offset * (int64_t)nb_dtype_size((nb_dtype)form->dtype);
     x->buffer = buffer_of(r, at->root);
+    x->device = (uint8_t)r->e->device;
     return x;
 }
 
@@ -205,6 +209,25 @@ static bool run_product(run *r, const nb_product *product, int k)
     const nb_line *l = &r->e->plan->graph->line[k];
     return nb_product_run(product, data_of(r, l->in[0]), data_of(r, l->in[1]),
                           r->f->block[k]);
+}
+
+/* Of a line with several results, where the parts begin tells their sizes. */
+static bool call_there(run *r, int k, const nb_call *c, int nout,
+                       char *const *to)
+{
+    const nb_plan *p = r->e->plan;
+    int64_t *bytes = nb_alloc((size_t)(nout + 1) * sizeof *bytes);
+    bool ok = bytes;
+    for (int i = 0; ok && i < nout; i++) {
+        nb_shape shape = p->graph->line[k].shape;
+        nb_dtype d = p->graph->line[k].dtype;
+        if (p->graph->line[k].multi) ok = nb_call_infer(c, i, &shape, &d);
+        ok = ok && nb_shape_count(&shape, &bytes[i]);
+        if (ok) bytes[i] *= (int64_t)nb_dtype_size(d);
+    }
+    ok = ok && nb_card_run_call(c, p->node[k], nout, bytes, to);
+    nb_free(bytes);
+    return ok;
 }
 
 static bool run_call(run *r, int k)
@@ -225,7 +248,9 @@ static bool run_call(run *r, int k)
         if (c.nattr) memcpy(attr, c.attr, (size_t)c.nattr * sizeof *attr);
         c.in = in;
         c.attr = attr;
-        ok = nb_ref_compute(&c, p->node[k], to);
+        ok = r->e->device && !l->op->anywhere
+                 ? call_there(r, k, &c, nout, to)
+                 : nb_ref_compute(&c, p->node[k], to);
     }
     nb_free(in);
     nb_free(to);
@@ -238,14 +263,13 @@ static nb_tensor *leaf_of(run *r, int k, const nb_shape *shape)
     const nb_plan *p = r->e->plan;
     const nb_place *at = &p->place[k];
     nb_dtype d = p->graph->line[k].dtype;
-    if (at->root == k) return nb_leaf_first(d, shape, r->f->held[k]);
+    if (at->root == k)
+        return nb_leaf_on(r->e->device, nb_leaf_first(d, shape, r->f->held[k]));
     nb_buffer *b = p->home[at->root] == NB_HOME_GIVEN
                        ? given(r, at->root)->buffer
                        : r->f->held[at->root];
-    return nb_leaf_new(d, shape, b,
-                       r->f->block[at->root] +
-                           at->offset * (int64_t)nb_dtype_size(d),
-                       at->stride);
+    char *data = r->f->block[at->root] + at->offset * (int64_t)nb_dtype_size(d);
+    return nb_leaf_on(r->e->device, nb_leaf_new(d, shape, b, data, at->stride));
 }
 
 static nb_tensor *result_of(run *r, int k, const int *id)
@@ -276,10 +300,12 @@ nb_tensor *nb_tensor_packed(nb_tensor *x)
     return y;
 }
 
-static bool pack_inputs(int n, nb_tensor *const *x, nb_tensor **to)
+static bool pack_inputs(int device, int n, nb_tensor *const *x, nb_tensor **to)
 {
-    for (int i = 0; i < n; i++)
-        if (!(to[i] = nb_tensor_packed(x[i]))) return false;
+    for (int i = 0; i < n; i++) {
+        to[i] = device ? nb_tensor_on(x[i], device) : nb_tensor_packed(x[i]);
+        if (!to[i]) return false;
+    }
     return true;
 }
 
@@ -411,9 +437,9 @@ bool nb_exec_run_as(nb_exec *e, const nb_graph *recorded, nb_tensor *const *x,
                     nb_tensor **y)
 {
     if (!nb_exec_load(e)) return false;
-    if (e->trouble || nb_runs_plainly())
+    if (e->trouble || (nb_runs_plainly() && !e->device))
         return nb_graph_run_plainly(recorded ? recorded : e->plan->graph, x, y);
-    if (nb_check_get()) return nb_check_run(e, recorded, x, y);
+    if (nb_check_get() && !e->device) return nb_check_run(e, recorded, x, y);
     return nb_exec_run_watched(e, x, y, NULL);
 }
 
@@ -461,7 +487,8 @@ static bool run_scoped(nb_exec *e, nb_tensor *const *x, nb_tensor **y,
         return false;
     bool ok = nb_scope_open() == NB_OK;
     if (ok) {
-        ok = pack_inputs(g->nx, x, in) && run_packed(e, in, y, watch);
+        ok =
+            pack_inputs(e->device, g->nx, x, in) && run_packed(e, in, y, watch);
         nb_scope_close(ok ? g->ny : 0, y);
     }
     for (int i = 0; ok && i < g->ny; i++)
@@ -474,7 +501,7 @@ static bool run_scoped(nb_exec *e, nb_tensor *const *x, nb_tensor **y,
 bool nb_exec_run_watched(nb_exec *e, nb_tensor *const *x, nb_tensor **y,
                          const nb_run_watch *watch)
 {
-    bool scoped = e->lends || e->echoes || watch;
+    bool scoped = e->lends || e->echoes || watch || e->device;
     return scoped ? run_scoped(e, x, y, watch) : run_packed(e, x, y, NULL);
 }
 

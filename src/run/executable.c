@@ -271,7 +271,7 @@ nb_tensor *nb_donated(const nb_tensor *x)
 {
     if (!x) return NULL;
     nb_shape s = nb_tensor_shape(x);
-    nb_tensor *y = nb_stand_in((nb_dtype)x->dtype, &s);
+    nb_tensor *y = nb_stand_in_on(x->device, (nb_dtype)x->dtype, &s);
     if (y) y->flags |= NB_DONATED;
     return y;
 }

@@ -1,5 +1,5 @@
 /* frame.c - what one run of an executable has, kept for the next. */
-#include "run/exec_parts.h"
+#include "run/card.h"
 
 void nb_frame_free(const nb_plan *p, nb_frame *f)
 {
@@ -88,9 +88,11 @@ void *nb_exec_explain(const nb_exec *e)
  * it out, and end the process when it is used. */
 nb_frame *nb_frame_take(nb_exec *e)
 {
-    if ((uint64_t)e->bytes > nb_memory_limit()) return nb_exec_explain(e);
+    if (!e->device && (uint64_t)e->bytes > nb_memory_limit())
+        return nb_exec_explain(e);
     nb_frame *f = frame_pop(e);
-    if (f && !f->arena) f->arena = nb_buffer_new((size_t)e->plan->arena);
+    if (f && !f->arena)
+        f->arena = nb_buffer_on(e->device, (size_t)e->plan->arena);
     if (!f || f->arena) return f;
     nb_frame_free(e->plan, f);
     return nb_exec_explain(e);

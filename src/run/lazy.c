@@ -12,6 +12,7 @@
 
 #include "backend/cpu/llvm.h"
 #include "core/graph.h"
+#include "run/card.h"
 #include "run/check.h"
 #include "run/shelf.h"
 #include "transform/region.h"
@@ -46,6 +47,7 @@ typedef struct job {
     nb_list in, out;
     double work; /* elements that loops compute */
     bool fits;
+    bool whole; /* it has to run in any case */
 } job;
 
 static double elements(const nb_tensor *x)
@@ -76,7 +78,7 @@ static bool add_input(job *j, nb_tensor *x, uint32_t mark)
 {
     if (x->mark == mark) return true;
     x->mark = mark;
-    if (x->nlanes) j->fits = false;
+    if (x->nlanes && !j->whole) j->fits = false;
     return nb_list_add(&j->in, nb_keep(x));
 }
 
@@ -90,17 +92,19 @@ static bool survey(job *j, int n, nb_tensor **node)
 {
     uint32_t mark = nb_graph_mark(), input = nb_graph_mark();
     for (int k = 0; k < n; k++) {
-        node[k]->mark = mark;
+        bool done = nb_tensor_done(node[k]);
+        node[k]->mark = j->whole && done ? 0 : mark;
         node[k]->slot = 1; /* held by the list of nodes */
-        if (nb_tensor_done(node[k]) || !is_plain(node[k])) j->fits = false;
+        if (!j->whole && (done || !is_plain(node[k]))) j->fits = false;
     }
     for (int k = 0; j->fits && k < n; k++) {
+        if (node[k]->mark != mark) continue;
         if (loops(node[k]->op)) j->work += elements(node[k]);
         for (int i = 0; i < node[k]->nin; i++) {
             nb_tensor *x = nb_tensor_in(node[k])[i];
             if (x->mark == mark)
                 x->slot++;
-            else if (!nb_tensor_done(x))
+            else if (!nb_tensor_done(x) && !j->whole)
                 j->fits = false;
             else if (!add_input(j, x, input))
                 return false;
@@ -116,8 +120,9 @@ static bool find_results(job *j, int n, nb_tensor **node, int nroots,
         bool held = (int)node[k]->slot < atomic_load(&node[k]->refs);
         for (int i = 0; !held && i < nroots; i++)
             held = root[i] == node[k];
-        if (!held || node[k]->flags & NB_MULTI) continue;
-        if (node[k]->nlanes) j->fits = false;
+        if (!held || node[k]->flags & NB_MULTI || nb_tensor_done(node[k]))
+            continue;
+        if (node[k]->nlanes && !j->whole) j->fits = false;
         if (!nb_list_add(&j->out, nb_keep(node[k]))) return false;
     }
     return true;
@@ -174,7 +179,7 @@ static nb_shelved *program_of(const job *j)
     return p;
 }
 
-static void settle(nb_tensor *x, nb_tensor *value)
+void nb_lazy_settle(nb_tensor *x, nb_tensor *value)
 {
     size_t n = (size_t)(x->nlanes + x->rank) + 1;
     nb_tensor **old = NULL;
@@ -211,7 +216,7 @@ static bool run(const job *j, nb_exec *e)
     if (ok) {
         ok = run_on(j, e, y);
         for (int i = 0; ok && i < j->out.n; i++)
-            settle(j->out.at[i], y[i]);
+            nb_lazy_settle(j->out.at[i], y[i]);
         nb_scope_close(0, NULL);
     }
     nb_free(y);
@@ -328,6 +333,56 @@ bool nb_lazy_run(int n, nb_tensor **node, int nroots, nb_tensor *const *root,
         *done = ok;
     }
     nb_shelf_return(&programs, p);
+    job_free(&j);
+    return ok;
+}
+
+/* There is no other way: why it cannot be compiled is the error. */
+static nb_shelved *program_made(nb_graph *g)
+{
+    uint64_t hash;
+    if (!nb_graph_known_by(g, &hash)) return nb_graph_free(g), NULL;
+    nb_shelved *p = nb_shelf_take(&programs, hash);
+    if (p && p->it) return nb_graph_free(g), p;
+    nb_shelf_return(&programs, p);
+    bool keep = nb_graph_is_closed(g) && !p;
+    nb_exec *e = nb_exec_new(g);
+    return e ? nb_shelf_put(&programs, hash, e, keep) : NULL;
+}
+
+/* Numbers that are inputs are so on the device of the program. */
+static void bring_numbers(const job *j, nb_graph *g)
+{
+    for (int i = 0; i < j->in.n; i++)
+        if (nb_tensor_is_number(j->in.at[i]))
+            g->line[i].device = j->out.at[0]->device;
+}
+
+static bool run_whole(const job *j)
+{
+    nb_graph *g;
+    if (nb_graph_of(j->in.n, j->in.at, j->out.n, j->out.at, &g) != NB_OK)
+        return false;
+    bring_numbers(j, g);
+    if (nb_graph_device(g) < 0) {
+        nb_graph_free(g);
+        return nb_fail(NB_EVALUE, "values of one program are on several "
+                                  "devices, and nothing moves them");
+    }
+    nb_shelved *p = program_made(g);
+    bool ok = p && run(j, p->it);
+    nb_shelf_return(&programs, p);
+    return ok;
+}
+
+bool nb_lazy_run_whole(int n, nb_tensor **node, int nroots,
+                       nb_tensor *const *root)
+{
+    job j = {.fits = true, .whole = true};
+    nb_graph_lock();
+    bool ok = survey(&j, n, node) && find_results(&j, n, node, nroots, root);
+    nb_graph_unlock();
+    ok = ok && (!j.out.n || run_whole(&j));
     job_free(&j);
     return ok;
 }

@@ -10,6 +10,13 @@
 bool nb_lazy_run(int n, nb_tensor **node, int nroots, nb_tensor *const *root,
                  bool *done);
 
+/* The same, in any case and at once: what is on a card runs in no other way. */
+bool nb_lazy_run_whole(int n, nb_tensor **node, int nroots,
+                       nb_tensor *const *root);
+
+/* Gives x the value, which is realised and of its type. */
+void nb_lazy_settle(nb_tensor *x, nb_tensor *value);
+
 /* Drops the executables. */
 void nb_lazy_clear(void);
 

@@ -140,8 +140,9 @@ static bool shards_text(nb_text *t, const nb_tensor *x, nb_tensor *value)
 static bool text_of(nb_text *t, nb_tensor *x)
 {
     if (!x->sharding) {
-        whole_text(t, x, x);
-        return true;
+        nb_tensor *here = x->device ? nb_on_card.fetch(x) : x;
+        if (here) whole_text(t, x, here);
+        return here;
     }
     nb_tensor *value = settled(x);
     if (!value) return false;

@@ -13,6 +13,7 @@
 #include "core/apply.h"
 #include "core/debug.h"
 #include "run/lazy.h"
+#include "run/placed.h"
 #include "run/profile.h"
 #include "run/sharded.h"
 #include "transform/closed.h"
@@ -100,7 +101,7 @@ static void settle(nb_tensor *x, nb_placed *r)
     if (!ours) nb_free(r->strides);
 }
 
-static bool no_value(const nb_tensor *x)
+bool nb_no_value(const nb_tensor *x)
 {
     if (x->flags & NB_DONATED) return nb_fail_donated();
     asked = true;
@@ -160,7 +161,7 @@ static bool run_node(nb_tensor *x)
     if (!todo) return true;
     if (!c.op) {
         let_go(&c, few);
-        return no_value(x);
+        return nb_no_value(x);
     }
     for (int i = 0; i < c.nattr; i++)
         attr[i] = c.attr[i];
@@ -192,7 +193,9 @@ static bool realize(int n, nb_tensor *const *x)
     nb_graph_unlock();
     bool done = false;
     unsigned direction = nb_direction_set(0); /* running is not deriving */
-    if (ok && nb_sharded_any(p.n, p.node))
+    if (ok && nb_placed_any(p.n, p.node))
+        ok = done = nb_placed_run(p.n, p.node, n, x);
+    else if (ok && nb_sharded_any(p.n, p.node))
         ok = done = nb_sharded_run(p.n, p.node, n, x);
     else
         ok = ok && nb_lazy_run(p.n, p.node, n, x, &done);

@@ -10,4 +10,7 @@ bool nb_asked_take(void);
 
 int64_t nb_steps_run(void); /* ops executed by this process */
 
+/* Fails: x has no value, and none can be computed. */
+bool nb_no_value(const nb_tensor *x);
+
 #endif

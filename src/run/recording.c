@@ -31,7 +31,7 @@ static bool stand_ins(int nx, nb_tensor *const *x, const nb_shape *shape,
     for (int i = 0; i < nx; i++) {
         if (!x[i]) return false;
         nb_shape s = shape ? shape[i] : nb_tensor_shape(x[i]);
-        nb_tensor *in = nb_stand_in((nb_dtype)x[i]->dtype, &s);
+        nb_tensor *in = nb_stand_in_on(x[i]->device, (nb_dtype)x[i]->dtype, &s);
         if (in) in->sharding = x[i]->sharding;
         if (!nb_list_add(to, in)) return false;
     }

@@ -78,6 +78,7 @@ nb_op nb_form_checkpoint = {
     .check = check,
     .result = result,
     .execute = execute,
+    .anywhere = true,
     .push = push,
     .pull = pull,
     .inlines = true,

@@ -83,7 +83,7 @@ static bool run_side(const nb_call *c, int side, const nb_shape *shape,
     if (ok && kept) ok = run_kept(kept, in, to);
     if (ok && !kept) ok = nb_region_run(g, g->nx, in, y);
     for (int k = 0; ok && !kept && k < g->ny; k++)
-        nb_copy_into(to[k], &shape[k], y[k]);
+        ok = nb_copy_into(to[k], &shape[k], y[k]);
     nb_free(in), nb_free(y);
     return ok;
 }
@@ -93,9 +93,11 @@ static bool execute(const nb_call *c, char *const *to)
     if (nb_differs(c->in[0]))
         return nb_fail(NB_ERUNTIME, "cond: the predicate differs from lane to "
                                     "lane, which it did not when recorded");
+    char yes = 0;
+    if (!nb_bytes_read(c->in[0]->device, &yes, c->in[0]->data, 1)) return false;
     nb_shape *shape = nb_call_shapes(c);
     bool open = shape && nb_scope_open() == NB_OK;
-    bool ok = open && run_side(c, *c->in[0]->data ? 0 : 1, shape, to);
+    bool ok = open && run_side(c, yes ? 0 : 1, shape, to);
     if (open) nb_scope_close(0, NULL);
     nb_free(shape);
     return ok;
@@ -240,6 +242,7 @@ nb_op nb_form_cond = {
     .check = check,
     .result = result,
     .execute = execute,
+    .anywhere = true,
     .prepare = prepare,
     .needs = needs,
     .push = push,
@@ -286,7 +289,8 @@ static bool record_side(nb_region *r, nb_func *f, int nx, nb_tensor *const *x)
     bool ok = true;
     for (int i = 0; ok && i < nx; i++) {
         nb_shape s = nb_tensor_shape(x[i]);
-        ok = nb_list_add(&in, nb_stand_in((nb_dtype)x[i]->dtype, &s));
+        ok = nb_list_add(
+            &in, nb_stand_in_on(x[i]->device, (nb_dtype)x[i]->dtype, &s));
     }
     ok = ok && nb_region_record(r, f, &in);
     nb_list_free(&in);

@@ -296,6 +296,7 @@ static nb_op *custom_new(custom_kind kind, int nx, int ny, nb_func *first,
     u->op.nout = ny;
     u->op.result = result;
     u->op.execute = execute;
+    u->op.anywhere = true;
     u->op.push = push;
     u->op.pull = pull;
     u->op.inlines = true;

@@ -74,7 +74,7 @@ static nb_tensor *shown(const nb_call *c, nb_tensor *u)
         (nb_lane){.id = (int32_t)c->attr[1], .size = nb_extent_of(c->attr[2])});
 }
 
-bool nb_push(nb_tensor *y, nb_tensor *const *u, nb_tensor **uy)
+static bool push(nb_tensor *y, nb_tensor *const *u, nb_tensor **uy)
 {
     int k = 0;
     nb_tensor *node = y;
@@ -96,6 +96,15 @@ bool nb_push(nb_tensor *y, nb_tensor *const *u, nb_tensor **uy)
         if (!*uy) return false;
     }
     return true;
+}
+
+/* What rules make of nothing is where the value is. */
+bool nb_push(nb_tensor *y, nb_tensor *const *u, nb_tensor **uy)
+{
+    int was = nb_device_enter(y->device);
+    bool ok = push(y, u, uy);
+    nb_device_enter(was);
+    return ok;
 }
 
 static bool has_lane(const nb_tensor *x, int id)
@@ -161,7 +170,7 @@ static bool transposed(const nb_call *c, int i, nb_tensor *const *ct,
     return ok;
 }
 
-bool nb_pull(nb_tensor *y, int i, nb_tensor *const *ct, nb_tensor **cx)
+static bool pull(nb_tensor *y, int i, nb_tensor *const *ct, nb_tensor **cx)
 {
     nb_call c = nb_call_of(y);
     nb_tensor *x = c.in[i], *g = NULL;
@@ -187,4 +196,12 @@ bool nb_pull(nb_tensor *y, int i, nb_tensor *const *ct, nb_tensor **cx)
     /* what hide added is an axis again already */
     *cx = c.op == &nb_op_hide ? g : nb_unbroadcast(y, x, g);
     return *cx;
+}
+
+bool nb_pull(nb_tensor *y, int i, nb_tensor *const *ct, nb_tensor **cx)
+{
+    int was = nb_device_enter(y->device);
+    bool ok = pull(y, i, ct, cx);
+    nb_device_enter(was);
+    return ok;
 }

@@ -177,15 +177,17 @@ static nb_tensor *room_for(const sweep *s, int j, const nb_tensor *rows)
     if (!block_shape(s, j, &shape) || !nb_shape_check(&shape, d, "jacobian"))
         return NULL;
     nb_shape_count(&shape, &n);
-    nb_buffer *b = nb_buffer_new((size_t)n * nb_dtype_size(d));
-    nb_tensor *y = b ? nb_leaf_new(d, &shape, b, b->data, NULL) : NULL;
+    nb_buffer *b = nb_buffer_on(rows->device, (size_t)n * nb_dtype_size(d));
+    nb_tensor *y =
+        b ? nb_leaf_on(rows->device, nb_leaf_new(d, &shape, b, b->data, NULL))
+          : NULL;
     nb_buffer_drop(b);
     return y;
 }
 
 /* Puts rows where they belong: they are (lanes, n, m), the block (lanes, total,
  * m) or (lanes, m, total). */
-static void put(const sweep *s, nb_tensor *block, int64_t from, nb_tensor *rows)
+static bool put(const sweep *s, nb_tensor *block, int64_t from, nb_tensor *rows)
 {
     nb_shape shape = nb_tensor_shape(rows);
     int64_t total = nb_elements(s->from[s->k]), m = nb_size(rows, 1);
@@ -197,8 +199,8 @@ static void put(const sweep *s, nb_tensor *block, int64_t from, nb_tensor *rows)
     step[shape.nlanes] = s->back ? m : 1;
     step[shape.nlanes + 1] = s->back ? 1 : total;
     int64_t at = from * step[shape.nlanes];
-    nb_copy_steps(block->data + at * (int64_t)nb_dtype_size(nb_dtype_of(rows)),
-                  step, &shape, rows);
+    int64_t item = (int64_t)nb_dtype_size(nb_dtype_of(rows));
+    return nb_copy_steps(block->data + at * item, step, &shape, rows);
 }
 
 /* One piece, computed unless values are missing.  Where nobody differentiates it
@@ -214,7 +216,7 @@ static bool take(sweep *s, int64_t from, int64_t n, nb_tensor **rows,
         *copies = *copies && need.known && !is_traced(rows[j]);
     for (int j = 0; ok && *copies && j < s->nto; j++) {
         if (from == 0) ok = (block[j] = room_for(s, j, rows[j]));
-        if (ok) put(s, block[j], from, rows[j]);
+        ok = ok && put(s, block[j], from, rows[j]);
     }
     return ok;
 }

@@ -9,8 +9,9 @@ struct nb_kept {
     int nx, varying; /* inputs of the graph */
     nb_program *turn;
     nb_program *before; /* of what does not change; NULL if there is none */
-    int nbefore;        /* results of that: further inputs of turns */
-    size_t *bytes;      /* of each */
+    int device;
+    int nbefore;   /* results of that: further inputs of turns */
+    size_t *bytes; /* of each */
 };
 
 static void kept_free(nb_kept *k)
@@ -183,6 +184,7 @@ bool nb_kept_make(const nb_call *c, int slot, nb_turn_of of)
     nb_scope_close(0, NULL);
     if (!k) return ok;
     k->slot = slot;
+    k->device = c->out ? c->out->device : 0;
     op->forget = forget;
     k->next = atomic_load(&op->kept);
     while (!atomic_compare_exchange_weak(&op->kept, &k->next, k))
@@ -193,9 +195,9 @@ bool nb_kept_make(const nb_call *c, int slot, nb_turn_of of)
 /* Running */
 
 /* Memory of the turning, held to its end. */
-static char *hold(nb_turning *t, size_t bytes)
+static char *hold(nb_turning *t, int device, size_t bytes)
 {
-    nb_buffer *b = nb_buffer_new(bytes);
+    nb_buffer *b = nb_buffer_on(device, bytes);
     if (!b) return NULL;
     t->held[t->nheld++] = b;
     return b->data;
@@ -207,7 +209,8 @@ static char *packed(nb_turning *t, nb_tensor *x)
     int64_t n;
     if (nb_tensor_is_packed(x)) return x->data;
     nb_shape_count(&s, &n);
-    char *to = hold(t, (size_t)n * nb_dtype_size((nb_dtype)x->dtype));
+    char *to =
+        hold(t, x->device, (size_t)n * nb_dtype_size((nb_dtype)x->dtype));
     return to && nb_copy_into(to, &s, x) ? to : NULL;
 }
 
@@ -221,7 +224,7 @@ bool nb_turning_begin(nb_turning *t, const nb_kept *k, nb_tensor *const *x)
     for (int i = k->varying; ok && i < k->nx; i++)
         ok = (t->in[i] = packed(t, x[i]));
     for (int i = 0; ok && i < k->nbefore; i++)
-        ok = (t->in[k->nx + i] = hold(t, k->bytes[i]));
+        ok = (t->in[k->nx + i] = hold(t, k->device, k->bytes[i]));
     return ok && (!k->before ||
                   nb_programs_run.run_at(k->before, t->in, t->in + k->nx));
 }

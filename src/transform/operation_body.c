@@ -96,6 +96,7 @@ static nb_op *settled_new(nb_operation *of, int nout)
                     .nout = nout,
                     .result = result,
                     .execute = execute,
+                    .anywhere = true,
                     .push = push,
                     .pull = pull,
                     .release = release,

@@ -101,7 +101,8 @@ static bool prepare(run *r)
     int n = r->p.states + r->p.kept;
     bool ok = true;
     for (int i = 0; ok && i < n; i++)
-        ok = (r->in[i] = nb_stand_in(g->line[i].dtype, &r->shape[i]));
+        ok = (r->in[i] = nb_stand_in_on(g->line[i].device, g->line[i].dtype,
+                                        &r->shape[i]));
     for (int i = n; ok && i < g->nx; i++) {
         nb_shape s = nb_tensor_shape(c->in[i - r->p.kept]);
         ok = (r->in[i] = nb_leaf_of(c->in[i - r->p.kept], &s));
@@ -172,7 +173,9 @@ static bool next(run *r, bool *on)
     if (nb_differs(y))
         return nb_fail(NB_ERUNTIME, "while: the test differs from lane to "
                                     "lane, which it did not when recorded");
-    *on = *y->data;
+    char held;
+    if (!nb_bytes_read(y->device, &held, y->data, 1)) return false;
+    *on = held;
     return !*on || (make_room(r, r->turns) && turn(r, 0, r->turns - 1));
 }
 
@@ -218,7 +221,7 @@ static bool execute(const nb_call *c, char *const *to)
     bool done = false, ok = r.shape && nb_passes_turns(c, r.shape, to, &done);
     if (!done) ok = ok && r.in && r.out && begin(&r) && all_passes(&r);
     for (int k = 0; ok && !done && k < r.p.states; k++)
-        nb_copy_into(to[k], &r.shape[k], r.in[k]);
+        ok = nb_copy_into(to[k], &r.shape[k], r.in[k]);
     end(&r);
     return ok;
 }
@@ -270,6 +273,7 @@ nb_op nb_form_while = {
     .check = check,
     .result = result,
     .execute = execute,
+    .anywhere = true,
     .prepare = nb_passes_prepare,
     .needs = nb_passes_needs,
     .push = nb_passes_push,
@@ -331,7 +335,8 @@ static bool one_pass(const turns *t, int pass, int state, int nx, nb_tensor **y,
         y[state + k] = out[k];
     for (int k = states; ok && k < n; k++) {
         nb_shape s = nb_tensor_shape(out[k]);
-        nb_tensor *later = nb_stand_in((nb_dtype)out[k]->dtype, &s);
+        nb_tensor *later =
+            nb_stand_in_on(out[k]->device, (nb_dtype)out[k]->dtype, &s);
         ok = nb_results_add(kept, out[k]) && nb_list_add(t->made, later);
         if (ok) nb_keep(later);
         ok = ok && nb_list_add(t->x, later);

@@ -32,7 +32,8 @@ static nb_tensor **inputs(const around *a)
     int n = a->p.states + a->p.kept;
     bool ok = in;
     for (int i = 0; ok && i < a->g->nx; i++) {
-        in[i] = i < n ? nb_stand_in(a->g->line[i].dtype, &a->shape[i])
+        in[i] = i < n ? nb_stand_in_on(a->g->line[i].device,
+                                       a->g->line[i].dtype, &a->shape[i])
                       : a->c->in[i - a->p.kept];
         ok = in[i];
     }

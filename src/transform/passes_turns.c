@@ -11,6 +11,11 @@
 
 enum { TEST, PASS };
 
+static int device_of(const nb_call *c)
+{
+    return c->out ? c->out->device : 0;
+}
+
 static int varying(const nb_passes *p)
 {
     return p->states + p->kept;
@@ -112,7 +117,7 @@ static bool turn(run *r, int pass, int64_t t)
         *out++ = r->state.place[n + first + k]->data;
     for (int k = keep; k < keep + r->p.pass[pass].kept; k++) {
         size_t bytes = nb_shape_bytes(&r->shape[n + k], g->line[n + k].dtype);
-        if (!(kept[k] = nb_buffer_new(bytes))) return false;
+        if (!(kept[k] = nb_buffer_on(device_of(r->c), bytes))) return false;
         *out++ = kept[k]->data;
     }
     if (!nb_turning_run(&r->pass[pass], r->out)) return false;
@@ -122,18 +127,20 @@ static bool turn(run *r, int pass, int64_t t)
 
 static bool all_passes(run *r)
 {
-    _Alignas(64) char on = 1;
-    char *to = &on;
-    bool ok = true;
+    nb_buffer *flag = nb_buffer_on(device_of(r->c), 1);
+    bool ok = flag;
     while (ok) {
+        char on = 0;
         read_states(r, r->test.in);
-        ok = nb_turning_run(&r->test, &to);
+        ok = nb_turning_run(&r->test, &flag->data) &&
+             nb_bytes_read(device_of(r->c), &on, flag->data, 1);
         if (!on) break;
         ok = ok && make_room(r) && turn(r, 0, r->turns - 1);
     }
     for (int pass = 1; ok && pass < r->p.n; pass++)
         for (int64_t i = 0; ok && i < r->turns; i++)
             ok = turn(r, pass, pass % 2 ? r->turns - 1 - i : i);
+    nb_buffer_drop(flag);
     return ok;
 }
 
@@ -148,7 +155,8 @@ bool nb_passes_turns(const nb_call *c, const nb_shape *shape, char *const *to,
     if (!*done) return true;
     bool ok = begin(&r, program) && all_passes(&r);
     for (int k = 0; ok && k < r.p.states; k++)
-        memcpy(to[k], r.state.place[k]->data, r.state.bytes[k]);
+        ok = nb_bytes_copy(device_of(c), to[k], r.state.place[k]->data,
+                           r.state.bytes[k]);
     end(&r);
     return ok;
 }

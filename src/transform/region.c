@@ -4,6 +4,7 @@
 
 #include "core/debug.h"
 #include "core/lanes.h"
+#include "nabla/device.h"
 #include "ops/ops.h"
 #include "transform/closed.h"
 #include "transform/derive.h"
@@ -26,6 +27,13 @@ void nb_list_free(nb_list *l)
 nb_tensor *nb_stand_in(nb_dtype dtype, const nb_shape *shape)
 {
     return nb_node_new(NULL, NULL, dtype, shape, 0, NULL, 0, NULL);
+}
+
+nb_tensor *nb_stand_in_on(int device, nb_dtype dtype, const nb_shape *shape)
+{
+    nb_tensor *x = nb_stand_in(dtype, shape);
+    if (x) x->device = (uint8_t)device;
+    return x;
 }
 
 void nb_region_free(nb_region *r)
@@ -227,6 +235,16 @@ bool nb_carry_check(const char *who, int k, const nb_tensor *was,
                    nb_dtype_brief((nb_dtype)is->dtype), nb_shape_text(&b));
 }
 
+/* A carry that comes back on a card has to be there from the first; one that
+ * is there and comes back on the CPU is moved. */
+static bool brought(nb_tensor *was, nb_tensor **is, bool *again)
+{
+    if (was->device == (*is)->device) return true;
+    if (was->device) return (*is = nb_to_device(*is, was->device));
+    was->device = (*is)->device;
+    return *again = true;
+}
+
 /* Calls f on stand-ins for carries of these shapes; *again if they come back
  * with more lanes, by which the shapes are widened. */
 static bool try_loop(nb_region *r, const char *who, nb_func *f, int nc,
@@ -238,14 +256,16 @@ static bool try_loop(nb_region *r, const char *who, nb_func *f, int nc,
     bool ok = y;
     *again = false;
     for (int k = 0; ok && k < nc; k++)
-        ok = (x->at[k] = nb_stand_in((nb_dtype)x->at[k]->dtype, &shape[k]));
+        ok = (x->at[k] = nb_stand_in_on(x->at[k]->device,
+                                        (nb_dtype)x->at[k]->dtype, &shape[k]));
     ok = ok && call(f, false, nc, x, &ny, y, &since);
     if (ok && ny < nc)
         ok = nb_fail(NB_EVALUE, "%s %d does not come back: %d results for %d",
                      who, ny, ny, nc);
     for (int k = 0; ok && k < nc; k++) {
         nb_shape out = nb_tensor_shape(y[k]);
-        ok = nb_carry_check(who, k, x->at[k], y[k]);
+        ok = nb_carry_check(who, k, x->at[k], y[k]) &&
+             brought(x->at[k], &y[k], again);
         *again = nb_lanes_widen(&shape[k], &out) || *again;
     }
     ok = ok && (*again || finish(r, x, ny, y, since, NULL));
@@ -292,6 +312,19 @@ static bool happen(nb_tensor *y)
     return nb_effects_pending() ? nb_effects_are(y) : nb_realize_now(1, &y);
 }
 
+/* To programs on a card numbers are inputs, too. */
+static bool bring_numbers(nb_list *in)
+{
+    int device = 0;
+    for (int i = 0; i < in->n; i++)
+        device = device ? device : in->at[i]->device;
+    bool ok = true;
+    for (int i = 0; ok && i < in->n; i++)
+        if (in->at[i]->device != device)
+            ok = (in->at[i] = nb_to_device(in->at[i], device));
+    return ok;
+}
+
 bool nb_region_apply(nb_op *form, nb_region *r, nb_region *other, nb_list *in,
                      int nattr, const int64_t *attr, nb_results *results)
 {
@@ -305,6 +338,8 @@ bool nb_region_apply(nb_op *form, nb_region *r, nb_region *other, nb_list *in,
         op->effect = op->effect || nb_graph_has_effect(op->region[k]);
         all[k]->graph = NULL;
     }
+    ok =
+        ok && nb_settle_devices(form->name, in->n, in->at) && bring_numbers(in);
     bool effect = ok && op->effect && in->n && !nb_direction();
     if (effect) ok = (in->at[0] = nb_effects_tie(in->at[0]));
     ok = ok && nb_record_many(op, in->n, in->at, nattr, attr, results);

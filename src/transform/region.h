@@ -31,6 +31,7 @@ void nb_region_free(nb_region *r);
 
 /* A node of that type without a value. */
 nb_tensor *nb_stand_in(nb_dtype dtype, const nb_shape *shape);
+nb_tensor *nb_stand_in_on(int device, nb_dtype dtype, const nb_shape *shape);
 
 /* Records f on stand-ins, or on aliases where it may ask for values; everything
  * older than the call is captured.  The inputs are x as f leaves it: f may add
@@ -149,10 +150,10 @@ nb_tensor *nb_settled(nb_tensor *x, const nb_shape *s);
  * has thin are repeated.  Or to step t of data of that shape: visible axis 0 is
  * where x goes. */
 bool nb_copy_into(char *to, const nb_shape *shape, nb_tensor *x);
-void nb_copy_step(char *to, const nb_shape *shape, nb_tensor *x, int64_t t);
+bool nb_copy_step(char *to, const nb_shape *shape, nb_tensor *x, int64_t t);
 
 /* The same with steps, in elements, for each lane and visible axis. */
-void nb_copy_steps(char *to, const int64_t *step, const nb_shape *shape,
+bool nb_copy_steps(char *to, const int64_t *step, const nb_shape *shape,
                    nb_tensor *x);
 
 #endif

@@ -299,12 +299,15 @@ bool nb_replay_run(nb_replay *p, nb_tensor *const *x, nb_tensor **y)
 
 /* Rows of x, sizes and steps of which are given, to where the other steps say.
  */
-static void copy_dims(char *to, const int64_t *to_step, const nb_tensor *x,
+static bool copy_dims(char *to, const int64_t *to_step, const nb_tensor *x,
                       const int64_t *step, int n, const int64_t *size)
 {
     nb_dtype d = (nb_dtype)x->dtype;
     int64_t item = (int64_t)nb_dtype_size(d), at[NB_MAX_DIMS] = {0};
     int64_t row = n ? size[n - 1] : 1, rows = 1;
+    if (x->device)
+        return nb_on_card.elements(x->device, d, n, size, to, to_step, x->data,
+                                   step);
     for (int k = 0; k < n - 1; k++)
         rows *= size[k];
     for (int64_t r = 0; row && r < rows; r++) {
@@ -318,6 +321,7 @@ static void copy_dims(char *to, const int64_t *to_step, const nb_tensor *x,
         for (int k = n - 2; k >= 0 && ++at[k] == size[k]; k--)
             at[k] = 0;
     }
+    return true;
 }
 
 /* Sizes of s as stored, and the steps of x along them. */
@@ -341,12 +345,12 @@ static int steps_of(const nb_tensor *x, const nb_shape *s, int64_t *size,
     return s->nlanes + x->rank;
 }
 
-void nb_copy_steps(char *to, const int64_t *to_step, const nb_shape *s,
+bool nb_copy_steps(char *to, const int64_t *to_step, const nb_shape *s,
                    nb_tensor *x)
 {
     int64_t size[NB_MAX_DIMS], step[NB_MAX_DIMS];
     int n = steps_of(x, s, size, step);
-    copy_dims(to, to_step, x, step, n, size);
+    return copy_dims(to, to_step, x, step, n, size);
 }
 
 bool nb_copy_into(char *to, const nb_shape *s, nb_tensor *x)
@@ -358,11 +362,10 @@ bool nb_copy_into(char *to, const nb_shape *s, nb_tensor *x)
         packed[d] = next;
         next *= size[d];
     }
-    copy_dims(to, packed, x, step, n, size);
-    return true;
+    return copy_dims(to, packed, x, step, n, size);
 }
 
-void nb_copy_step(char *to, const nb_shape *whole, nb_tensor *x, int64_t t)
+bool nb_copy_step(char *to, const nb_shape *whole, nb_tensor *x, int64_t t)
 {
     int64_t size[NB_MAX_DIMS], step[NB_MAX_DIMS], packed[NB_MAX_DIMS];
     int n = steps_of(x, whole, size, step);
@@ -375,7 +378,7 @@ void nb_copy_step(char *to, const nb_shape *whole, nb_tensor *x, int64_t t)
     int64_t one = 1;
     for (int d = whole->nlanes; d < n; d++)
         one *= size[d];
-    copy_dims(to + t * one * item, packed, x, step, n, size);
+    return copy_dims(to + t * one * item, packed, x, step, n, size);
 }
 
 static bool same_lanes(const nb_tensor *x, const nb_shape *s)
@@ -392,10 +395,11 @@ nb_tensor *nb_leaf_of(nb_tensor *x, const nb_shape *s)
     nb_dtype d = (nb_dtype)x->dtype;
     int64_t n;
     if (x->buffer && same_lanes(x, s))
-        return nb_leaf_new(d, s, x->buffer, x->data, x->strides);
+        return nb_leaf_on(x->device,
+                          nb_leaf_new(d, s, x->buffer, x->data, x->strides));
     nb_shape_count(s, &n);
-    nb_buffer *b = nb_buffer_new((size_t)n * nb_dtype_size(d));
-    nb_tensor *y = b ? nb_leaf_first(d, s, b) : NULL;
+    nb_buffer *b = nb_buffer_on(x->device, (size_t)n * nb_dtype_size(d));
+    nb_tensor *y = b ? nb_leaf_on(x->device, nb_leaf_first(d, s, b)) : NULL;
     nb_buffer_drop(b);
     return y && nb_copy_into(y->data, s, x) ? y : NULL;
 }

@@ -74,7 +74,8 @@ static nb_tensor *step_of(nb_tensor *x, int64_t t)
     char *at = x->data + t * stride[axis] * item;
     memmove(stride + axis, stride + axis + 1,
             (size_t)(n - axis - 1) * sizeof *stride);
-    return nb_leaf_new((nb_dtype)x->dtype, &s, x->buffer, at, stride);
+    return nb_leaf_on(
+        x->device, nb_leaf_new((nb_dtype)x->dtype, &s, x->buffer, at, stride));
 }
 
 /* Stand-ins for what changes, what does not as it is, and the body on them. */
@@ -87,8 +88,9 @@ static bool prepare(run *r)
         nb_shape s = i < carries(c)           ? r->shape[i]
                      : i < before_captured(c) ? slice_shape(c->in[i])
                                               : nb_tensor_shape(c->in[i]);
-        r->in[i] = i < before_captured(c) ? nb_stand_in(g->line[i].dtype, &s)
-                                          : nb_leaf_of(c->in[i], &s);
+        r->in[i] = i < before_captured(c)
+                       ? nb_stand_in_on(g->line[i].device, g->line[i].dtype, &s)
+                       : nb_leaf_of(c->in[i], &s);
         ok = r->in[i];
     }
     ok = ok && nb_graph_run(g, c->nin, r->in, r->out) == NB_OK;
@@ -106,7 +108,7 @@ static bool step(run *r, int64_t t, char *const *to)
         ok = (r->in[i] = step_of(c->in[i], t));
     ok = ok && nb_replay_run(r->body, r->in, r->out);
     for (int k = nc; ok && k < c->op->nout; k++)
-        nb_copy_step(to[k], &r->shape[k], r->out[k], t);
+        ok = nb_copy_step(to[k], &r->shape[k], r->out[k], t);
     for (int k = 0; ok && k < nc; k++)
         ok = (r->out[k] = nb_settled(r->out[k], &r->shape[k]));
     for (int k = 0; ok && k < nc; k++)
@@ -134,7 +136,7 @@ static bool loop(run *r, char *const *to)
     for (int64_t i = 0; ok && i < length; i++)
         ok = step(r, c->attr[REVERSE] ? length - 1 - i : i, to);
     for (int k = 0; ok && k < carries(c); k++)
-        nb_copy_into(to[k], &r->shape[k], r->in[k]);
+        ok = nb_copy_into(to[k], &r->shape[k], r->in[k]);
     for (int k = 0; k < carries(c); k++)
         nb_drop(r->in[k]);
     return ok;
@@ -419,6 +421,7 @@ nb_op nb_form_scan = {
     .check = check,
     .result = result,
     .execute = execute,
+    .anywhere = true,
     .prepare = nb_scan_prepare,
     .needs = nb_scan_needs,
     .repeats = repeats,
@@ -451,7 +454,8 @@ static bool record(nb_func *body, int nc, nb_tensor *const *init, int nx,
     bool ok = true;
     for (int i = 0; ok && i < nx; i++) {
         nb_shape s = slice_shape(xs[i]);
-        ok = nb_list_add(&x, nb_stand_in((nb_dtype)xs[i]->dtype, &s));
+        ok = nb_list_add(
+            &x, nb_stand_in_on(xs[i]->device, (nb_dtype)xs[i]->dtype, &s));
     }
     ok = ok && nb_region_loop(&r, "scan: carry", body, nc, init, &x);
     for (int k = 0; ok && k < nc; k++) {

@@ -22,6 +22,11 @@ static int varying(const nb_call *c)
     return (int)(c->attr[CARRIES] + c->attr[XS]);
 }
 
+static int device_of(const nb_call *c)
+{
+    return c->out ? c->out->device : 0;
+}
+
 bool nb_scan_prepare(const nb_call *c)
 {
     nb_turn_of body = {.graph = c->op->region[0], .varying = varying(c)};
@@ -45,7 +50,8 @@ typedef struct run {
     char **out; /* of the body */
 } run;
 
-static bool begin_ys(row *r, const nb_shape *shape, nb_dtype d, char *to)
+static bool begin_ys(row *r, const nb_shape *shape, nb_dtype d, int device,
+                     char *to)
 {
     int64_t n = 1;
     for (int a = 1; a < shape->rank; a++)
@@ -54,7 +60,7 @@ static bool begin_ys(row *r, const nb_shape *shape, nb_dtype d, char *to)
     r->bytes = (size_t)n * nb_dtype_size(d);
     r->step = (int64_t)r->bytes;
     bool aligned = (uintptr_t)to % 64 == 0 && r->bytes % 64 == 0;
-    return aligned || (r->own = nb_buffer_new(r->bytes));
+    return aligned || (r->own = nb_buffer_on(device, r->bytes));
 }
 
 /* x at its first step, as a leaf of our own. */
@@ -63,7 +69,8 @@ static nb_tensor *first_step(nb_tensor *x, const int64_t *stride)
     nb_shape s = nb_tensor_shape(x);
     memmove(s.size, s.size + 1, (size_t)--s.rank * sizeof s.size[0]);
     return nb_keep(
-        nb_leaf_new((nb_dtype)x->dtype, &s, x->buffer, x->data, stride + 1));
+        nb_leaf_on(x->device, nb_leaf_new((nb_dtype)x->dtype, &s, x->buffer,
+                                          x->data, stride + 1)));
 }
 
 static bool begin_xs(row *r, nb_tensor *x)
@@ -77,7 +84,8 @@ static bool begin_xs(row *r, nb_tensor *x)
     r->step = stride[0] * (int64_t)item;
     r->bytes = (size_t)n * item;
     if (!(r->view = first_step(x, stride))) return false;
-    return nb_tensor_is_packed(r->view) || (r->own = nb_buffer_new(r->bytes));
+    return nb_tensor_is_packed(r->view) ||
+           (r->own = nb_buffer_on(x->device, r->bytes));
 }
 
 static char *read_step(row *r, int64_t t)
@@ -86,8 +94,7 @@ static char *read_step(row *r, int64_t t)
     if (!r->own) return at;
     nb_shape s = nb_tensor_shape(r->view);
     r->view->data = at;
-    nb_copy_into(r->own->data, &s, r->view);
-    return r->own->data;
+    return nb_copy_into(r->own->data, &s, r->view) ? r->own->data : NULL;
 }
 
 static bool turn(run *r, int64_t t)
@@ -100,13 +107,15 @@ static bool turn(run *r, int64_t t)
         r->out[k] = r->state.place[nc + k]->data;
     }
     for (int i = nc; i < varying(c); i++)
-        r->turning.in[i] = read_step(&r->row[i], t);
+        if (!(r->turning.in[i] = read_step(&r->row[i], t))) return false;
     for (int k = nc; k < c->op->nout; k++)
         r->out[k] = ys[k].own ? ys[k].own->data : ys[k].data + t * ys[k].step;
     if (!nb_turning_run(&r->turning, r->out)) return false;
     for (int k = nc; k < c->op->nout; k++)
-        if (ys[k].own)
-            memcpy(ys[k].data + t * ys[k].step, r->out[k], ys[k].bytes);
+        if (ys[k].own &&
+            !nb_bytes_copy(device_of(c), ys[k].data + t * ys[k].step, r->out[k],
+                           ys[k].bytes))
+            return false;
     nb_states_turn(&r->state, 0, nc);
     return true;
 }
@@ -126,7 +135,7 @@ static bool begin(run *r, const nb_kept *body, const nb_shape *shape,
         ok = begin_xs(&r->row[i], c->in[i]);
     for (int k = carries(c); ok && k < nout; k++)
         ok = begin_ys(&r->row[c->nin + k], &shape[k],
-                      nb_region_result(g, k)->dtype, to[k]);
+                      nb_region_result(g, k)->dtype, device_of(c), to[k]);
     return ok;
 }
 
@@ -155,7 +164,8 @@ bool nb_scan_turns(const nb_call *c, const nb_shape *shape, char *const *to,
     for (int64_t i = 0; ok && i < length; i++)
         ok = turn(&r, c->attr[REVERSE] ? length - 1 - i : i);
     for (int k = 0; ok && k < carries(c); k++)
-        memcpy(to[k], r.state.place[k]->data, r.state.bytes[k]);
+        ok = nb_bytes_copy(device_of(c), to[k], r.state.place[k]->data,
+                           r.state.bytes[k]);
     end(&r);
     return ok;
 }

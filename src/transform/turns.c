@@ -17,8 +17,8 @@ bool nb_states_begin(nb_states *s, int n, const nb_shape *shape,
     bool ok = s->bytes && s->place;
     for (int k = 0; ok && k < n; k++) {
         s->bytes[k] = nb_shape_bytes(&shape[k], (nb_dtype)init[k]->dtype);
-        s->place[k] = nb_buffer_new(s->bytes[k]);
-        s->place[n + k] = nb_buffer_new(s->bytes[k]);
+        s->place[k] = nb_buffer_on(init[k]->device, s->bytes[k]);
+        s->place[n + k] = nb_buffer_on(init[k]->device, s->bytes[k]);
         ok = s->place[k] && s->place[n + k] &&
              nb_copy_into(s->place[k]->data, &shape[k], init[k]);
     }

@@ -1,0 +1,31 @@
+/* card.h - executables on a graphics card, and tensors that are there.
+ *
+ * All lines of such a program are on one card; its blocks are memory of that.
+ * Nests are kernels, launched one after another; nobody waits for them but who
+ * reads a value. */
+#ifndef NB_RUN_CARD_H
+#define NB_RUN_CARD_H
+
+#include "run/exec_parts.h"
+
+/* The device of a graph, if all its calls are on one, else -1. */
+int nb_graph_device(const nb_graph *g);
+
+/* A realised tensor, elements in order, there; lent.  x may be on any device.*/
+nb_tensor *nb_tensor_on(nb_tensor *x, int device);
+
+/* Code for the nests of e. */
+bool nb_card_load(nb_exec *e);
+void nb_card_unload(nb_exec *e);
+
+/* Launches step s over the blocks of a frame. */
+bool nb_card_run_nest(nb_exec *e, int s, char *const *block);
+
+/* Runs a call on the CPU, with its inputs and results brought there and back. */
+bool nb_card_run_call(const nb_call *c, nb_tensor *y, int nout,
+                      const int64_t *bytes, char *const *to);
+
+/* Copies elements on a card in order; both are there. */
+bool nb_card_pack(int device, char *to, const nb_tensor *x);
+
+#endif

@@ -1,0 +1,13 @@
+/* placed.h - realising what is on several devices, or on a card. */
+#ifndef NB_RUN_PLACED_H
+#define NB_RUN_PLACED_H
+
+#include "core/tensor.h"
+
+/* Whether some of these nodes are on a card, or move. */
+bool nb_placed_any(int n, nb_tensor *const *node);
+
+/* Realises the roots, which need these nodes, all of them. */
+bool nb_placed_run(int n, nb_tensor **node, int nroots, nb_tensor *const *root);
+
+#endif
