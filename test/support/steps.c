@@ -306,11 +306,13 @@ int64_t hop_bytes(const nb_hop *h, const int64_t *size, int item, int position)
     const nb_mesh *m = h->from->mesh;
     int rank = h->from->rank;
     int64_t n = nb_cut_count(&h->axes);
-    nb_box from, into;
+    nb_box from, into, whole = {0};
+    memcpy(whole.size, size, (size_t)rank * sizeof *size);
     nb_spec_box(h->from, size, position, &from);
     nb_hop_box(h, size, nb_mesh_position(h->into->mesh, m->device[position]),
                &into);
-    int64_t count = box_count(rank, &into, &into);
+    /* What is reached for beyond the ends is zero and comes from nobody. */
+    int64_t count = box_count(rank, &whole, &into);
     switch (h->kind) {
     case NB_HOP_UNREDUCE: return 0;
     case NB_HOP_REDUCE_SCATTER: return count * (n - 1) * item;
