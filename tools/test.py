@@ -136,9 +136,9 @@ RANKED = {
 }
 
 
-def mpi_suite(n: int, name: str) -> Count:
+def mpi_suite(n: int, name: str, **environment: str) -> Count:
     usual = {k: v for k, v in RANKED[name].items() if k not in os.environ}
-    said, ok = mpirun(n, f"build/test/test_{name}", **usual)
+    said, ok = mpirun(n, f"build/test/test_{name}", **usual | environment)
     own = re.search(r"^(\d+) passed, (\d+) failed$", said, flags=re.M)
     ranks = re.findall(r"\[  PASSED  \] (\d+) test", said)
     if own:
@@ -212,6 +212,7 @@ def mpi() -> Count:
         + [mpi_end("exits", "has failed: its process has come to its end")]
         + [mpi_end("sleeps", "did not come within 1 s")]
         + [mpi_suite(n, name) for name in RANKED for n in (2, 4)]
+        + [mpi_suite(2, "collective", NABLA_SHM="0")]
         + [mpi_python(n) for n in (2, 4)]
     )
 
