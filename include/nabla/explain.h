@@ -49,7 +49,8 @@ typedef struct nb_explain_row {
                            * "all_to_all", "permute", "exchange" */
     const char *axes;      /* between devices along these: "tp", "x,y" */
     int64_t bytes;         /* received by a device, at most */
-    int64_t times;         /* in a run: 1, or turns of the loops around it */
+    int64_t times;         /* in a run: 1, or turns of the loops around it,
+                            * where a while loop counts as one */
     double seconds;        /* by the mesh's costs: a byte is 1 unless said */
     const char *from, *to; /* the type and layout before and after */
     const char *of;     /* who made the value: an op, "input 0", "constant" */

@@ -420,6 +420,8 @@ nb_op *nb_op_holding(nb_op *form, int nout)
     op->prepare = form->prepare;
     op->needs = form->needs;
     op->repeats = form->repeats;
+    op->join = form->join;
+    op->widen = form->widen;
     op->push = form->push;
     op->pull = form->pull;
     op->inlines = form->inlines;

@@ -48,6 +48,9 @@ void nb_graph_match(const nb_graph *g, nb_tensor *const *x, int *id);
 
 /* A node for each line, recorded on stand-ins for the inputs; lent. */
 bool nb_graph_nodes(const nb_graph *g, nb_tensor **node);
+/* The same on these inputs, in their lanes. */
+bool nb_graph_nodes_on(const nb_graph *g, nb_tensor *const *x,
+                       nb_tensor **node);
 
 /* Adds a line, whose lists become the graph's, also where it fails. */
 nb_line *nb_graph_add(nb_graph *g, nb_line line);

@@ -243,6 +243,19 @@ bool nb_graph_nodes(const nb_graph *g, nb_tensor **node)
     return on_stand_ins(g, node, id, false);
 }
 
+bool nb_graph_nodes_on(const nb_graph *g, nb_tensor *const *x, nb_tensor **node)
+{
+    int id[NB_MAX_GRAPH_LANES + 1];
+    unsigned watched = nb_debug_flags; /* nothing of it is to run */
+    nb_graph_match(g, x, id);
+    for (int i = 0; i < g->nx; i++)
+        node[i] = x[i];
+    nb_debug_flags = 0;
+    bool ok = record_all(g, node, id, false);
+    nb_debug_flags = watched;
+    return ok;
+}
+
 static bool check(const nb_graph *g, nb_tensor **value, int *id)
 {
     if (!on_stand_ins(g, value, id, true)) return false;

@@ -153,6 +153,8 @@ typedef struct nb_results {
 } nb_results;
 bool nb_results_add(nb_results *r, nb_tensor *x); /* false if x is NULL */
 
+struct nb_joints; /* core/joints.h */
+
 struct nb_op {
     /* nb_<name> in C, nb.<name> in Python, the mnemonic in listings. */
     const char *name;
@@ -251,6 +253,11 @@ struct nb_op {
     bool (*push)(const nb_call *c, nb_tensor *const *u, nb_tensor **uy);
     bool (*pull)(const nb_call *c, nb_tensor *const *ct, nb_tensor **cx);
     bool (*repeats)(const nb_call *c, nb_turns *r); /* if it is such a loop */
+    /* How a program meets the call (core/joints.h); and the attributes of the
+     * call once a value goes through all runs of its programs and these have so
+     * many more inputs each. */
+    bool (*join)(const nb_call *c, int region, struct nb_joints *j);
+    void (*widen)(const nb_call *c, const int *more, int64_t *attr);
     /* Makes what execute will run, and keeps it with the op; and the bytes that
      * it will need besides the results. */
     bool (*prepare)(const nb_call *c);

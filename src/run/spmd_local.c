@@ -261,6 +261,7 @@ bool nb_localiser_lines(nb_localiser *m)
     bool ok = true;
     for (int k = 0; ok && k < g->n; k++) {
         const nb_line *l = &g->line[k];
+        if (m->needed && !m->needed[k]) continue;
         if (l->kind == NB_LINE_INPUT || l->kind == NB_LINE_CAPTURED)
             ok = input(m, k);
         else if (l->kind == NB_LINE_NUMBER)

@@ -15,6 +15,7 @@ typedef struct nb_localiser {
     nb_variants there;         /* values of lines */
     nb_tensor ***part;         /* by line with several results: all of them */
     nb_tensor *const *given;   /* values of the inputs; NULL: stand-ins */
+    const bool *needed;        /* lines that are; NULL: all */
     struct nb_localiser *root; /* whose inputs numbers are */
     nb_tensor *token;          /* moves made so far */
     const nb_call *call;       /* that is being made, and what was decided */

@@ -10,6 +10,7 @@
 #include "transform/forms.h"
 #include "transform/kept.h"
 
+#include "core/joints.h"
 #include "ops/ops.h"
 
 #include <string.h>
@@ -233,6 +234,24 @@ static bool check(nb_call *c)
                                     "or each other");
 }
 
+static bool join(const nb_call *c, int region, nb_joints *j)
+{
+    int operands = (int)c->attr[OPERANDS];
+    for (int i = 0; i < j->nx; i++)
+        j->from[i] = place(c, region, i);
+    j->nstrands = 1;
+    j->strand[0] = (nb_strand){operands, j->ny, 1 + operands, c->op->nout};
+    if (!region) j->more = 1 + operands + (int)c->attr[CAPTURED];
+    return true;
+}
+
+static void widen(const nb_call *c, const int *more, int64_t *attr)
+{
+    (void)c;
+    attr[OPERANDS]++;
+    attr[CAPTURED] += more[0];
+}
+
 /* Recording */
 
 nb_op nb_form_cond = {
@@ -245,6 +264,8 @@ nb_op nb_form_cond = {
     .anywhere = true,
     .prepare = prepare,
     .needs = needs,
+    .join = join,
+    .widen = widen,
     .push = push,
     .pull = pull,
 };

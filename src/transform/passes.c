@@ -5,6 +5,7 @@
 #include "transform/turns.h"
 
 #include "core/debug.h"
+#include "core/joints.h"
 #include "core/lanes.h"
 #include "ops/ops.h"
 
@@ -264,6 +265,39 @@ static bool check(nb_call *c)
                                     "inputs: states, a test, what is kept");
 }
 
+/* Run 0 is the test, the others are the passes. */
+static bool join(const nb_call *c, int region, nb_joints *j)
+{
+    nb_passes p = nb_passes_of(c);
+    int n = p.states;
+    j->turns = -1;
+    j->nruns = 1 + p.n;
+    j->nstrands = p.n;
+    for (int i = n; i < j->nx; i++)
+        j->from[i] = i < n + p.kept ? -1 : i - p.kept;
+    for (int k = 0; k < j->ny; k++) {
+        j->to[k] = k < n ? k : -1;
+        j->feeds[k] = k < n ? k : k - 1;
+    }
+    j->feeds[n] = -1;
+    for (int q = 0; q < p.n; q++) {
+        int first = p.pass[q].state, end = first + p.pass[q].states;
+        j->strand[q] = (nb_strand){end, end, end, end};
+        for (int k = first; k < end; k++)
+            j->run[k] = 1 + q;
+        for (int k = 0; k < p.pass[q].kept; k++)
+            j->run[n + 1 + p.pass[q].keep + k] = 1 + q;
+    }
+    return nb_region_join(c->op->region[region], c, j);
+}
+
+static void widen(const nb_call *c, const int *more, int64_t *attr)
+{
+    (void)c, (void)more;
+    for (int64_t i = 0; i < attr[0]; i++)
+        attr[1 + i]++;
+}
+
 /* Recording */
 
 nb_op nb_form_while = {
@@ -276,6 +310,8 @@ nb_op nb_form_while = {
     .anywhere = true,
     .prepare = nb_passes_prepare,
     .needs = nb_passes_needs,
+    .join = join,
+    .widen = widen,
     .push = nb_passes_push,
     .pull = nb_passes_pull,
 };

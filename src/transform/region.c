@@ -3,6 +3,7 @@
 #include "transform/region.h"
 
 #include "core/debug.h"
+#include "core/joints.h"
 #include "core/lanes.h"
 #include "nabla/device.h"
 #include "ops/ops.h"
@@ -388,6 +389,20 @@ nb_shape nb_region_shape(const nb_graph *g, nb_tensor *const *x,
             nb_lanes_widen(&s, &more);
         }
     return s;
+}
+
+bool nb_region_join(const nb_graph *g, const nb_call *c, nb_joints *j)
+{
+    nb_tensor **x = nb_array(g->nx);
+    if (!x) return false;
+    for (int i = 0; i < g->nx; i++)
+        x[i] = j->from[i] < 0 ? nb_absent : c->in[j->from[i]];
+    for (int k = 0; k < g->ny; k++)
+        if (j->feeds[k] >= 0)
+            j->shape[j->feeds[k]] =
+                nb_region_shape(g, x, &g->line[j->feeds[k]]);
+    nb_free(x);
+    return true;
 }
 
 nb_shape *nb_call_shapes(const nb_call *c)

@@ -85,6 +85,10 @@ extern nb_tensor *const nb_absent;
 /* The shapes of all results of a call; allocated. */
 nb_shape *nb_call_shapes(const nb_call *c);
 
+/* The shapes of a program's inputs that change from turn to turn, for its
+ * joints. */
+bool nb_region_join(const nb_graph *g, const nb_call *c, struct nb_joints *j);
+
 /* The lanes of b added to a, full where b's are; true if a changed. */
 bool nb_lanes_widen(nb_shape *a, const nb_shape *b);
 

@@ -10,6 +10,7 @@
 #include "transform/forms.h"
 #include "transform/turns.h"
 
+#include "core/joints.h"
 #include "core/lanes.h"
 #include "ops/ops.h"
 
@@ -412,6 +413,28 @@ static bool repeats(const nb_call *c, nb_turns *r)
     return true;
 }
 
+static bool join(const nb_call *c, int region, nb_joints *j)
+{
+    int nc = carries(c);
+    (void)region;
+    j->turns = c->attr[LENGTH];
+    for (int i = nc; i < before_captured(c); i++)
+        j->step[i] = true;
+    for (int k = 0; k < j->ny; k++) {
+        j->feeds[k] = k < nc ? k : -1;
+        j->stacked[k] = k >= nc;
+    }
+    j->nstrands = 1;
+    j->strand[0] = (nb_strand){nc, nc, nc, nc};
+    return nb_region_join(body_of(c), c, j);
+}
+
+static void widen(const nb_call *c, const int *more, int64_t *attr)
+{
+    (void)c, (void)more;
+    attr[CARRIES]++;
+}
+
 /* Recording */
 
 nb_op nb_form_scan = {
@@ -425,6 +448,8 @@ nb_op nb_form_scan = {
     .prepare = nb_scan_prepare,
     .needs = nb_scan_needs,
     .repeats = repeats,
+    .join = join,
+    .widen = widen,
     .push = push,
     .pull = pull,
 };

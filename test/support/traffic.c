@@ -99,23 +99,20 @@ static void enter(walk *w, const nb_call *c, const nb_decision *d)
 {
     walk sub = {.t = w->t, .times = w->times};
     nb_inside b;
-    nb_turns turns = {0};
-    const nb_spec **in = calloc((size_t)c->nin + 1, sizeof *in);
-    if (c->op->result && nb_inside_inputs(c, d, in)) {
-        if (c->op->repeats && c->op->repeats(c, &turns))
-            sub.times *= turns.length;
-        sub.failed = !nb_inside_lay(c->op->region[0], d->mesh, in, &b);
+    for (int r = 0; d->opens && r < 2 && c->op->region[r]; r++) {
+        sub.n = 0;
+        sub.failed = !nb_inside_of(c, d, r, &b);
         if (!sub.failed) {
+            sub.times = w->times * (b.j.turns < 0 ? 1 : b.j.turns);
             walk_lines(&sub, b.graph, &b.lay, b.node);
             for (int i = 0; i < b.graph->ny; i++)
                 need(&sub, b.graph, &b.lay, b.node, b.graph->result[i],
-                     nb_inside_result(c, d, i));
+                     nb_inside_result(c, d, &b, i));
             nb_inside_free(&b);
         }
         w->failed = w->failed || sub.failed;
     }
     free(sub.seen);
-    free(in);
 }
 
 static void visit(walk *w, const nb_graph *g, const nb_layouts *l,

@@ -83,11 +83,11 @@ const nb_spec *nb_spec_on(const nb_tensor *x, const nb_mesh *m)
 /* Whoever was given one may keep it: none is freed, found again or not. */
 static _Atomic(const nb_decision *) decisions;
 
-static nb_decision *room(const nb_mesh *m, int nin, int nout)
+static nb_decision *room(const nb_mesh *m, int nin, int nout, int nkept)
 {
     size_t n = (size_t)(nin + nout);
-    nb_decision *d =
-        nb_alloc_forever(sizeof *d + (2 * n + (size_t)nin) * sizeof *d->need);
+    nb_decision *d = nb_alloc_forever(
+        sizeof *d + (2 * n + (size_t)(nin + nkept)) * sizeof *d->need);
     if (!d) return NULL;
     *d = (nb_decision){.mesh = m, .nin = nin, .nout = nout, .reason = ""};
     d->next = decisions;
@@ -97,6 +97,7 @@ static nb_decision *room(const nb_mesh *m, int nin, int nout)
     d->give = d->need + nin;
     d->reach = (const nb_reshard_plan **)(d->give + nout);
     d->share = d->reach + nin;
+    d->kept = (const nb_spec **)(d->share + n);
     memset(d->reach, 0, (n + (size_t)nin) * sizeof *d->reach);
     return d;
 }
@@ -160,7 +161,7 @@ static nb_decision *decide(nb_work *w, const nb_call *c, int nout,
                            nb_tensor *const *out, const nb_wish *wish)
 {
     int n = c->nin + nout;
-    nb_decision *d = room(w->mesh, c->nin, nout);
+    nb_decision *d = room(w->mesh, c->nin, nout, 0);
     w->spec = nb_alloc_zero((size_t)n * 2 * sizeof *w->spec);
     w->item = nb_alloc((size_t)n * sizeof *w->item);
     w->from = w->spec ? w->spec + n : NULL;
@@ -330,7 +331,9 @@ const nb_decision *nb_decide_with(const nb_call *c, int nout,
     if (found) return found;
     nb_decision *d;
     if (c->op->result) {
-        d = room(w.mesh, c->nin, nout);
+        const nb_graph *g = c->op->region[0];
+        d = room(w.mesh, c->nin, nout,
+                 g && g->nx > c->nin ? g->nx - c->nin : 0);
         if (d && !nb_region_decide(c, nout, out, d)) return NULL;
     } else {
         if (!nb_factors_of(&f, c, nout, out)) return NULL;

@@ -23,6 +23,10 @@ typedef struct nb_decision {
     /* Of each operand, then of each result: how devices that have blocks of a
      * scanned dim tell each other what these come to; NULL: they do not. */
     const nb_reshard_plan **share;
+    /* Of a call of an op that holds programs: whether these run on parts, and
+     * how values lie there that turns keep for later ones. */
+    bool opens;
+    const nb_spec **kept;
     const char *reason; /* what was decided between axes, or "" */
 } nb_decision;
 

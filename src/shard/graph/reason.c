@@ -187,6 +187,16 @@ static int moved_dim(const nb_spec *from, const nb_spec *into)
     return -1;
 }
 
+/* A program that runs on whole values, for a reason. */
+static bool by_program(nb_text *t, const nb_occasion *o)
+{
+    const nb_decision *d = o->lay->decision[o->user];
+    if (!d || d->opens || !*d->reason || !o->g->line[o->user].multi)
+        return false;
+    nb_text_add(t, "%s needs all of it: %s", op_name(o, o->user), d->reason);
+    return true;
+}
+
 /* What was decided between factors, if that is about one of these axes. */
 static bool by_decision(nb_text *t, const nb_occasion *o, const nb_cut *lost)
 {
@@ -323,7 +333,7 @@ static bool write_dims(nb_text *t, const nb_occasion *o)
                 (size_t)(lost.n - kept.n) * sizeof lost.at[0]);
         lost.n = (uint8_t)(lost.n - kept.n);
     }
-    if (by_decision(t, o, &lost)) return true;
+    if (by_program(t, o) || by_decision(t, o, &lost)) return true;
     if (!view_open(&v, o, o->user)) return false;
     bool said = by_factor(t, o, &v, d, &lost) || by_shape(t, o, &v, d);
     view_close(&v);

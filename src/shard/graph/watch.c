@@ -9,6 +9,7 @@ typedef struct walk {
     nb_occasion at; /* the program, and what it is inside of */
     nb_variants there;
     const nb_watcher *watcher;
+    const bool *needed; /* lines that are; NULL: all */
 } walk;
 
 static bool tell(walk *w, int line, int user, int operand,
@@ -35,38 +36,40 @@ static bool need(walk *w, int line, const nb_spec *spec, int user, int operand)
 
 static bool walk_all(walk *w);
 
-static bool walk_inside(walk *w, const nb_call *c, const nb_decision *d,
-                        const nb_inside *b)
+/* One run of a program inside a call. */
+static bool walk_run(walk *w, const nb_call *c, const nb_decision *d,
+                     const nb_inside *b, int run)
 {
-    nb_turns turns = {.length = 1};
     walk sub = {.at = w->at, .watcher = w->watcher};
-    bool ok = !c->op->repeats || c->op->repeats(c, &turns);
+    bool *needed = nb_inside_lines(b, run);
+    sub.needed = needed;
     sub.at.g = b->graph;
     sub.at.node = b->node;
     sub.at.lay = &b->lay;
     sub.at.within = c->op;
-    sub.at.times *= turns.length;
-    ok = ok && walk_all(&sub);
+    if (b->j.turns >= 0) sub.at.times *= b->j.turns;
+    bool ok = needed && walk_all(&sub);
     for (int k = 0; ok && k < b->graph->ny; k++)
-        ok = need(&sub, b->graph->result[k], nb_inside_result(c, d, k), -1, k);
+        if (b->j.run[k] == run)
+            ok = need(&sub, b->graph->result[k], nb_inside_result(c, d, b, k),
+                      -1, k);
     nb_variants_free(&sub.there);
+    nb_free(needed);
     return ok;
 }
 
-/* The program inside a call, if values inside it are split. */
+/* Programs inside a call, if values inside them are split. */
 static bool enter(walk *w, const nb_call *c, const nb_decision *d)
 {
-    nb_inside b;
-    const nb_spec **in = nb_alloc((size_t)(c->nin + 1) * sizeof *in);
-    bool opens = in && c->op->result && !nb_call_hands_on(c) &&
-                 nb_inside_inputs(c, d, in);
-    bool ok =
-        in && (!opens || nb_inside_lay(c->op->region[0], d->mesh, in, &b));
-    if (opens && ok) {
-        ok = walk_inside(w, c, d, &b);
+    bool ok = true;
+    for (int r = 0; ok && d->opens && r < 2 && c->op->region[r]; r++) {
+        nb_inside b;
+        ok = nb_inside_of(c, d, r, &b);
+        if (!ok) break;
+        for (int run = 0; ok && run < b.j.nruns; run++)
+            ok = walk_run(w, c, d, &b, run);
         nb_inside_free(&b);
     }
-    nb_free(in);
     return ok;
 }
 
@@ -114,7 +117,7 @@ static bool walk_all(walk *w)
 {
     bool ok = nb_variants_init(&w->there, w->at.g->n);
     for (int k = 0; ok && k < w->at.g->n; k++)
-        ok = walk_line(w, k);
+        if (!w->needed || w->needed[k]) ok = walk_line(w, k);
     return ok;
 }
 
