@@ -1006,3 +1006,73 @@ def test_random_programs(seed):
         placed.append(place(y) if rng.integers(2) else y)
     same(placed[-1], plain[-1].numpy())
     same(placed[len(placed) // 2], plain[len(plain) // 2].numpy())
+
+
+# Loops and branches.
+
+
+def line():
+    return DeviceMesh("line", (4,), ("x",))
+
+
+def both_ways(f, *args, mesh=None, spec=("x", None)):
+    """f on args and on args laid out by rows."""
+    mesh = mesh or line()
+    laid = [nb.shard(nb.constant(a), mesh, P(*spec[: a.ndim])) for a in args]
+    return f(*laid), f(*(nb.constant(a) for a in args))
+
+
+def test_while_loop_runs_on_blocks():
+    def f(x):
+        return nb.while_loop(
+            lambda x: nb.sum(x * x) > 1.0, lambda x: nb.tanh(x) / 2, x
+        )
+
+    y, whole = both_ways(f, values(8, 3))
+    assert axes(y) == [["x"], []]
+    same(y, whole.numpy())
+    rows = nb.explain(f)(
+        nb.shard(nb.constant(values(8, 3)), line(), P("x"))
+    ).collectives
+    # Each turn looks at a number that all devices add up, and moves no more.
+    assert [(r.kind, r.op) for r in rows] == [
+        ("all_reduce", "greater in while_loop")
+    ]
+
+
+def test_branches_agree_on_a_layout():
+    mesh = line()
+
+    def f(x, y):
+        return nb.cond(
+            x.sum() > 0, lambda a, b: a + 1, lambda a, b: b * 2, x, y
+        )
+
+    for sign in 1, -1:
+        a, b = sign * np.abs(values(8, 8)), values(8, 8, seed=1)
+        x = nb.shard(nb.constant(a), mesh, P("x", None))
+        y = nb.shard(nb.constant(b), mesh, P(None, "x"))
+        z = f(x, y)
+        assert axes(z) == [["x"], []]
+        same(z, a + 1 if sign > 0 else b * 2)
+
+
+def test_slopes_and_lanes_of_loops_lie_as_their_arguments():
+    def loop(x):
+        return nb.while_loop(
+            lambda s: s[0] < 3, lambda s: (s[0] + 1, nb.sin(s[1])), (0, x)
+        )[1]
+
+    def walk(x):
+        return nb.scan(lambda c, s: (nb.tanh(c + s), c * s), x[0], x)[1]
+
+    for f, shape in ((loop, (8, 3)), (nb.vmap(walk), (8, 3, 2))):
+        g = nb.grad(lambda x, f=f: nb.sum(f(x) ** 2))
+        y, whole = both_ways(g, values(*shape), spec=("x", None, None))
+        assert axes(y)[0] == ["x"]
+        same(y, whole.numpy())
+        y, whole = both_ways(
+            nb.compile(f), values(*shape), spec=("x", None, None)
+        )
+        assert axes(y)[0] == ["x"]
+        same(y, whole.numpy())
