@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "nabla/nabla.h"
+#include "run/shards.h"
 #include "run/spmd.h"
 
 #include <math.h>
@@ -888,6 +889,66 @@ static void values_are_made_in_parts(void)
     }
 }
 
+/* Donation */
+
+FN(stepped, nb_sub(x[0], nb_mul(x[1], nb_num(0.5))))
+
+/* Where blocks are; of devices elsewhere, nowhere. */
+static char *block(const nb_tensor *x, int position)
+{
+    const nb_tensor *at = nb_shards_of(x)->at[position];
+    return at ? at->data : NULL;
+}
+
+static void remember(char **data, const nb_tensor *x)
+{
+    for (int p = 0; p < 8; p++)
+        data[p] = block(x, p);
+}
+
+/* How many devices of this process have their block of y where that of x was,
+ * less those that have it elsewhere. */
+static int taken(char *const *was, const nb_tensor *y)
+{
+    int n = 0;
+    for (int p = 0; p < 8; p++)
+        if (was[p]) n += block(y, p) == was[p] ? 1 : -1;
+    return n;
+}
+
+static void blocks_are_taken_over(void)
+{
+    const operand of = X("[dp, tp]", 256, 256);
+    const nb_mesh *m = nb_mesh_parse(M24);
+    nb_executable *e = NULL;
+    nb_tensor *plain = ramp(&of), *y;
+    nb_tensor *x[] = {lay(plain, m, of.layout), lay(plain, m, of.layout)};
+    nb_func *f = nb_func_new(stepped, NULL);
+    nb_tensor *half = nb_mul(plain, nb_num(0.5));
+    char *was[8];
+    int ny = 1;
+    remember(was, x[0]);
+    expect(nb_executable_new(f, 2, x, &e) == NB_OK &&
+               nb_executable_donate(e, 1, (int[]){0}) == NB_OK,
+           "a step that is given its parameters");
+    nb_keep(x[0]);
+    expect(nb_executable_run(e, 2, x, &ny, &y) == NB_OK && equal(y, half),
+           "what others hold is left");
+    int here = 8 / nb_distributed_size();
+    expect(taken(was, y) == -here && equal(x[0], plain), "it stays as it is");
+    nb_drop(x[0]);
+    x[0] = lay(plain, m, of.layout);
+    remember(was, x[0]);
+    expect(nb_executable_run(e, 2, x, &ny, &y) == NB_OK && equal(y, half),
+           "what nobody holds is written over");
+    expect(taken(was, y) == here, "on all devices, not %d", taken(was, y));
+    nb_tensor *gone = nb_neg(x[0]);
+    expect(!gone && failed_with(NB_ERUNTIME, "donated"), "and is gone");
+    expect(nb_executable_memory(e).donated == 256 * 256 * 4 / 8,
+           "which the plan of memory knows");
+    nb_executable_drop(e);
+}
+
 /* Memory gives out at one place after another. */
 
 static bool attempt(const worked *c, nb_tensor *const *x)
@@ -943,6 +1004,7 @@ int main(void)
     gradients_of_two_layers();
     devices_share_a_program();
     values_are_made_in_parts();
+    blocks_are_taken_over();
     nb_scope_close(0, NULL);
     return tally();
 }

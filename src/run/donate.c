@@ -71,8 +71,8 @@ int *nb_donate_plan(const nb_plan *p, int n, const int *inputs)
 bool nb_donate_can(const nb_tensor *x)
 {
     return x->refs == 1 && x->buffer && x->buffer->refs == 1 &&
-           x->buffer->room && x->data == x->buffer->data && !x->strides &&
-           (uintptr_t)x->data % 64 == 0;
+           x->buffer->room && x->data == x->buffer->data &&
+           nb_tensor_is_packed(x) && (uintptr_t)x->data % 64 == 0;
 }
 
 void nb_donate_mark(nb_tensor *x)

@@ -262,7 +262,7 @@ nb_status nb_executable_donate(nb_executable *e, int n, const int *arguments)
                                      "executable: argument %d is donated, "
                                      "there are %d",
                                      arguments[i], e->nx));
-    if (e->spmd) return NB_OK; /* blocks are not taken over yet */
+    if (e->spmd) return NB_STATUS(nb_spmd_donate(e->spmd, n, arguments));
     return NB_STATUS(e->dynamic ? nb_dynamic_donate(e->dynamic, n, arguments)
                                 : nb_exec_donate(e->one.exec, n, arguments));
 }

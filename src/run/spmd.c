@@ -3,6 +3,7 @@
 
 #include "comm/comm.h"
 #include "ops/print.h"
+#include "run/donate.h"
 #include "run/exec.h"
 #include "run/exec_parts.h"
 #include "run/shards.h"
@@ -36,6 +37,7 @@ struct nb_spmd {
     int *family_of;      /* by position; -1: the device is elsewhere */
     nb_tensor ***number; /* by position: inputs of its own, kept */
     int nnumbers;
+    bool *donated; /* by input; NULL: none is */
     pthread_mutex_t lock;
     atomic_bool ran;
 };
@@ -59,6 +61,7 @@ void nb_spmd_drop(nb_spmd *s)
         nb_free(s->number[p]);
     }
     nb_free(s->number);
+    nb_free(s->donated);
     pthread_mutex_destroy(&s->lock);
     nb_free(s);
 }
@@ -232,6 +235,16 @@ bool nb_spmd_compile(nb_spmd *s)
     return ok;
 }
 
+bool nb_spmd_donate(nb_spmd *s, int n, const int *inputs)
+{
+    bool ok = s->donated || (s->donated = nb_alloc_zero((size_t)s->nx + 1));
+    for (int k = 0; ok && k < s->nfamilies; k++)
+        ok = nb_exec_donate(s->family[k].exec, n, inputs);
+    for (int i = 0; ok && i < n; i++)
+        s->donated[inputs[i]] = true;
+    return ok;
+}
+
 nb_exec *nb_spmd_exec(const nb_spmd *s)
 {
     return s->family[0].exec;
@@ -256,6 +269,7 @@ typedef struct run {
     nb_spmd *s;
     nb_tensor *const *x; /* inputs and captured; lanes shown if on no device */
     nb_tensor **y;       /* by position and result, kept */
+    bool *holds;         /* by input: its blocks are not to be taken */
 } run;
 
 static bool run_family(family *f, nb_tensor *const *x, int nx, nb_tensor **y,
@@ -264,6 +278,41 @@ static bool run_family(family *f, nb_tensor *const *x, int nx, nb_tensor **y,
     nb_exec *e = f->exec;
     if (e) return nb_exec_run(e, x, y);
     return nb_graph_run(f->graph, nx, x, y) == NB_OK && nb_realize_now(ny, y);
+}
+
+/* Whether nobody but who calls has x: results may be written over it. */
+static bool is_free(const run *r, int i)
+{
+    const nb_tensor *x = r->x[i];
+    bool once = true;
+    for (int k = 0; k < r->s->nx; k++)
+        once = once && (k == i || r->x[k] != x);
+    return once && x->sharding && x->refs == 1 && x->buffer->refs == 1 &&
+           !nb_shards_of(x)->whole;
+}
+
+/* Of a tensor whose blocks hold results now nothing is left. */
+static void mark_donated(const run *r)
+{
+    for (int i = 0; r->s->donated && i < r->s->nx; i++) {
+        const nb_shards *of = r->holds[i] ? NULL : nb_shards_of(r->x[i]);
+        bool taken = false;
+        for (int p = 0; of && p < of->n; p++)
+            taken = taken || (of->at[p] && of->at[p]->flags & NB_DONATED);
+        if (taken) nb_donate_mark(r->x[i]);
+    }
+}
+
+/* Holds what is not to be taken while the device runs. */
+static void hold(const run *r, nb_tensor *const *x, bool holds)
+{
+    for (int i = 0; r->s->donated && i < r->s->nx; i++) {
+        if (!r->holds[i]) continue;
+        if (holds)
+            nb_keep(x[i]);
+        else
+            nb_drop(x[i]);
+    }
 }
 
 static bool run_blocks(run *r, int position, nb_tensor **x, nb_tensor **y)
@@ -276,7 +325,10 @@ static bool run_blocks(run *r, int position, nb_tensor **x, nb_tensor **y)
     for (int i = 0; i < s->nnumbers; i++)
         x[nx++] = s->number[position][i];
     family *f = &s->family[s->family_of[position]];
-    if (!run_family(f, x, nx, y, s->ny + 1)) return false;
+    hold(r, x, true);
+    bool ok = run_family(f, x, nx, y, s->ny + 1);
+    hold(r, x, false);
+    if (!ok) return false;
     for (int i = 0; i < s->ny; i++) {
         nb_tensor *packed = nb_tensor_packed(y[i]);
         if (!packed) return false;
@@ -334,18 +386,24 @@ static bool run_all(nb_spmd *s, nb_tensor *const *x, nb_tensor **y)
     nb_tensor **in = nb_alloc((nx + 1) * sizeof *in);
     run r = {.s = s, .x = in};
     r.y = nb_alloc_zero((size_t)(n + 1) * sizeof *r.y);
-    bool ok = in && r.y;
+    r.holds = nb_alloc_zero(nx + 1);
+    bool ok = in && r.y && r.holds;
     for (int i = 0; ok && i < (int)nx; i++) {
         nb_tensor *from = i < s->nx ? x[i] : s->captured[i - s->nx];
         in[i] = from->sharding ? from : nb_stored_leaf(from);
         ok = in[i];
     }
+    for (int i = 0; ok && s->donated && i < s->nx; i++)
+        r.holds[i] = !s->donated[i] || !is_free(&r, i);
+    bool ran = ok;
     ok = ok && nb_devices_run(s->mesh, run_device, &r);
+    if (ran) mark_donated(&r);
     for (int i = 0; ok && i < s->ny; i++)
         ok = (y[i] = collect(&r, i)) != NULL;
     for (int k = 0; r.y && k < n; k++)
         nb_drop(r.y[k]);
     nb_free(r.y);
+    nb_free(r.holds);
     nb_free(in);
     return ok;
 }

@@ -32,6 +32,10 @@ void nb_spmd_drop(nb_spmd *s);
 bool nb_spmd_run(nb_spmd *s, nb_tensor *const *x, nb_tensor **y);
 bool nb_spmd_compile(nb_spmd *s);
 
+/* Of one that is compiled: inputs whose blocks results may take, where nobody
+ * else holds them. */
+bool nb_spmd_donate(nb_spmd *s, int n, const int *inputs);
+
 /* What the first device of this process runs, of one that is compiled; and how
  * many programs there are for all of its devices. */
 nb_exec *nb_spmd_exec(const nb_spmd *s);

@@ -776,6 +776,35 @@ def test_vmap_over_a_split_dim_keeps_its_axis():
 # compile.
 
 
+def test_blocks_of_donated_arguments_are_taken():
+    """By results that lie as they do; whoever still has one keeps it."""
+    f = nb.compile(lambda w, g: w - 0.5 * g, donate_argnums=0)
+    a, b = values(64, 128), values(64, 128, seed=1)
+    for held in (False, True):
+        w = nb.shard(a, M24(), P("dp", "tp")).realize()
+        g = nb.shard(b, M24(), P("dp", "tp"))
+        other = nb.sin(w) if held else None
+        y = f(w, g)
+        same(y, a - 0.5 * b)
+        assert axes(y) == [["dp"], ["tp"]]
+        with pytest.raises(RuntimeError, match="donated"):
+            nb.sin(w)
+        if held:
+            same(other, np.sin(a))
+    plan = f.memory()
+    assert plan.donated == 64 * 128 * 4 // 8
+
+
+def test_random_blocks_are_those_of_the_whole():
+    """Drawn in parts on every device, whatever the layout."""
+    key = nb.random.key(3)
+    whole = nb.random.normal(key, (16, 24)).numpy()
+    for spec in (P("dp", None), P(None, "tp"), P(("dp", "tp"), None)):
+        x = nb.shard(nb.random.normal(key, (16, 24)), M24(), spec)
+        same(x, whole)
+        same(x * 2, whole * 2)
+
+
 def test_the_layout_is_part_of_the_key():
     m, a = M24(), values(8, 4)
     f = nb.compile(lambda x: nb.sin(x) * 2)
