@@ -33,6 +33,11 @@ uint64_t sim_card_bytes(void)
     return card_bytes;
 }
 
+int sim_processors(void)
+{
+    return (int)sim_setting("NABLA_SIM_PROCESSORS", 4);
+}
+
 int sim_shared_most(void)
 {
     if (arch == 80 || arch == 87) return 163 << 10;
@@ -275,12 +280,12 @@ static int attribute_of(int attribute, int card)
     case 13: return 1980000;   /* clock, kHz */
     case 14: return 512;       /* texture alignment */
     case 15: return 1;         /* copies overlap */
-    case 16: return 4;         /* processors */
-    case 31: return 1;         /* kernels side by side */
-    case 33: return card + 1;  /* PCI bus */
-    case 36: return 2619000;   /* memory clock, kHz */
-    case 37: return 5120;      /* bus bits */
-    case 38: return 50 << 20;  /* L2 bytes */
+    case 16: return sim_processors();
+    case 31: return 1;        /* kernels side by side */
+    case 33: return card + 1; /* PCI bus */
+    case 36: return 2619000;  /* memory clock, kHz */
+    case 37: return 5120;     /* bus bits */
+    case 38: return 50 << 20; /* L2 bytes */
     case 39: return arch == 86 || arch == 89 || arch >= 120 ? 1536 : 2048;
     case 40: return 3; /* copy engines */
     case 41: return 1; /* one address space */

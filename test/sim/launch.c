@@ -1,268 +1,12 @@
-/* launch.c - running a grid: block after block, the threads of a block as
- * fibers that switch where they meet.  Whoever arrives last goes on and readies
- * the others.  Threads that can never all arrive, and signals, end the
- * launch. */
+/* launch.c - running a grid: block after block, or all of them in turns where
+ * the launch is cooperative.  Threads that can never all arrive, and signals,
+ * end the launch. */
 #define _GNU_SOURCE
-#include "fiber.h"
-#include "sim.h"
+#include "run.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-typedef enum state { NEW, READY, AT_BARRIER, AT_LANES, DONE } state;
-
-typedef struct thread {
-    sim_fiber fiber;
-    sim_place place;
-    state state;
-    int line, yes;
-    sim_lanes lanes;
-    unsigned long long result;
-} thread;
-
-/* The launch that runs: there is one at a time. */
-static struct run {
-    sim_image *image;
-    const sim_kernel *kernel;
-    void **args;
-    thread *threads;
-    int count, alive, arrived, yes;
-    int *ready; /* a ring of threads that can go on */
-    int head, waiting;
-    thread *now;
-    sim_fiber home;
-    uint64_t seed;
-    CUresult fault;
-} run;
-
-static _Thread_local volatile bool inside;
-
-static uint64_t chance(void)
-{
-    run.seed ^= run.seed << 13;
-    run.seed ^= run.seed >> 7;
-    run.seed ^= run.seed << 17;
-    return run.seed;
-}
-
-static void push(int i)
-{
-    run.threads[i].state = run.threads[i].state == NEW ? NEW : READY;
-    run.ready[(run.head + run.waiting++) % run.count] = i;
-}
-
-static thread *pop(void)
-{
-    int first = run.head;
-    if (run.seed) {
-        int other = (int)((uint64_t)first + chance() % (uint64_t)run.waiting) %
-                    run.count;
-        int swap = run.ready[first];
-        run.ready[first] = run.ready[other];
-        run.ready[other] = swap;
-    }
-    run.head = (first + 1) % run.count;
-    run.waiting--;
-    return &run.threads[run.ready[first]];
-}
-
-static void leave(void)
-{
-    sim_fiber gone;
-    sim_fiber_switch(run.now ? &run.now->fiber : &gone, &run.home);
-}
-
-static void stop(int code)
-{
-    run.fault = code;
-    leave();
-}
-
-/* The barrier. */
-static void release(void)
-{
-    run.yes = 0;
-    for (int i = 0; i < run.count; i++)
-        if (run.threads[i].state == AT_BARRIER) run.yes += run.threads[i].yes;
-    for (int i = 0; i < run.count; i++)
-        if (run.threads[i].state == AT_BARRIER) {
-            run.threads[i].result = (unsigned)run.yes;
-            if (&run.threads[i] == run.now)
-                run.threads[i].state = READY;
-            else
-                push(i);
-        }
-    run.arrived = 0;
-}
-
-static bool same_barrier(int line)
-{
-    for (int i = 0; i < run.count; i++) {
-        const thread *t = &run.threads[i];
-        if (t->state == AT_BARRIER && t->line != line) return false;
-    }
-    return true;
-}
-
-static int barrier(int line, int yes)
-{
-    thread *t = run.now;
-    if (run.arrived && !same_barrier(line))
-        stop(CUDA_ERROR_ILLEGAL_INSTRUCTION);
-    t->state = AT_BARRIER;
-    t->line = line, t->yes = yes;
-    if (++run.arrived == run.alive)
-        release();
-    else
-        leave();
-    return (int)t->result;
-}
-
-/* The lanes of a warp. */
-static thread *lane_of(int base, int i)
-{
-    return base + i < run.count ? &run.threads[base + i] : NULL;
-}
-
-static bool in(unsigned mask, int i)
-{
-    return mask >> i & 1;
-}
-
-static int source_of(const sim_lanes *l, int lane)
-{
-    int first = lane & -l->width, end = first + l->width, to = lane;
-    switch (l->what) {
-    case SIM_SHUFFLE: return first + (l->operand & (l->width - 1));
-    case SIM_UP: to = lane - l->operand; break;
-    case SIM_DOWN: to = lane + l->operand; break;
-    case SIM_ACROSS:
-        return (lane ^ l->operand) < end ? lane ^ l->operand : lane;
-    default: break;
-    }
-    return to < first || to >= end ? lane : to;
-}
-
-static unsigned long long join(int what, unsigned long long x,
-                               unsigned long long y)
-{
-    switch (what) {
-    case SIM_ADD: return x + y;
-    case SIM_MIN: return (long long)y < (long long)x ? y : x;
-    case SIM_MAX: return (long long)y > (long long)x ? y : x;
-    case SIM_UMIN: return y < x ? y : x;
-    case SIM_UMAX: return y > x ? y : x;
-    case SIM_AND: return x & y;
-    case SIM_OR: return x | y;
-    case SIM_XOR: return x ^ y;
-    default: return x;
-    }
-}
-
-/* What lane gets; all of `there` have arrived.  A lane that is not there gives
- * all ones, as nothing is promised. */
-static unsigned long long gets(int base, int lane, unsigned there)
-{
-    const sim_lanes *l = &lane_of(base, lane)->lanes;
-    if (l->what <= SIM_ACROSS) {
-        int from = source_of(l, lane);
-        return in(there, from) ? lane_of(base, from)->lanes.value : ~0ull;
-    }
-    unsigned long long out = 0;
-    bool first = true;
-    for (int i = 0; i < SIM_WARP; i++) {
-        if (!in(there, i)) continue;
-        unsigned long long v = lane_of(base, i)->lanes.value;
-        if (l->what == SIM_BALLOT)
-            out |= (unsigned long long)(v != 0) << i;
-        else if (l->what == SIM_MATCH)
-            out |= (unsigned long long)(v == l->value) << i;
-        else
-            out = first ? v : join(l->what, out, v);
-        first = false;
-    }
-    return out;
-}
-
-/* The lanes that wait with this one, or 0 as long as one is missing. */
-static unsigned gathered(int base, const sim_lanes *l)
-{
-    unsigned there = 0;
-    for (int i = 0; i < SIM_WARP; i++) {
-        thread *t = lane_of(base, i);
-        if (!in(l->mask, i) || !t || t->state == DONE) continue;
-        if (t->state != AT_LANES) return 0;
-        if (t->lanes.mask != l->mask || t->lanes.line != l->line)
-            stop(CUDA_ERROR_ILLEGAL_INSTRUCTION);
-        there |= 1u << i;
-    }
-    return there;
-}
-
-static void meet(int base, unsigned there)
-{
-    for (int i = 0; i < SIM_WARP; i++)
-        if (in(there, i)) lane_of(base, i)->result = gets(base, i, there);
-    for (int i = 0; i < SIM_WARP; i++) {
-        if (!in(there, i)) continue;
-        if (lane_of(base, i) == run.now)
-            run.now->state = READY;
-        else
-            push(base + i);
-    }
-}
-
-static unsigned long long lanes(const sim_lanes *l)
-{
-    thread *t = run.now;
-    int index = (int)(t - run.threads), lane = index % SIM_WARP;
-    bool odd = l->width < 1 || l->width > SIM_WARP || l->width & (l->width - 1);
-    if (!in(l->mask, lane) || odd) stop(CUDA_ERROR_ILLEGAL_INSTRUCTION);
-    t->lanes = *l;
-    t->state = AT_LANES;
-    unsigned there = gathered(index - lane, l);
-    if (there)
-        meet(index - lane, there);
-    else
-        leave();
-    return t->result;
-}
-
-/* Who has ended is no longer waited for. */
-static void ended(thread *t)
-{
-    int index = (int)(t - run.threads), base = index - index % SIM_WARP;
-    t->state = DONE;
-    run.alive--;
-    if (run.arrived && run.arrived == run.alive) release();
-    for (int i = 0; i < SIM_WARP; i++) {
-        thread *other = lane_of(base, i);
-        if (!other || other->state != AT_LANES) continue;
-        unsigned there = gathered(base, &other->lanes);
-        if (there) meet(base, there);
-    }
-}
-
-static void begin(void)
-{
-    run.kernel->body(run.args);
-    ended(run.now);
-    leave();
-}
-
-static void begin_sweep(void)
-{
-    run.kernel->sweep(run.args);
-    leave();
-}
-
-static void pause_nothing(void)
-{
-}
-
-const sim_host sim_host_functions = {barrier, lanes, stop, pause_nothing,
-                                     sim_condition_set};
 
 /* Signals of a kernel are faults of the card; others are not ours. */
 static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
@@ -270,19 +14,20 @@ static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
 enum { SIGNALS = sizeof signals / sizeof *signals };
 
 static struct sigaction former[SIGNALS];
+static _Thread_local volatile bool inside;
 
 static void caught(int signal, siginfo_t *info, void *context)
 {
     (void)info, (void)context;
+    bool address = signal == SIGSEGV || signal == SIGBUS;
     if (inside)
-        stop(signal == SIGSEGV || signal == SIGBUS
-                 ? CUDA_ERROR_ILLEGAL_ADDRESS
-                 : CUDA_ERROR_ILLEGAL_INSTRUCTION);
+        sim_stop(address ? CUDA_ERROR_ILLEGAL_ADDRESS
+                         : CUDA_ERROR_ILLEGAL_INSTRUCTION);
     for (int i = 0; i < SIGNALS; i++)
         if (signals[i] == signal) sigaction(signal, &former[i], NULL);
 }
 
-static void catch (bool on)
+static void take_signals(bool on)
 {
     static char room[64 << 10] __attribute__((aligned(64)));
     static stack_t own;
@@ -295,63 +40,131 @@ static void catch (bool on)
     inside = on;
 }
 
-static void block_sweep(void)
+/* Shared memory: nothing is in it when a block begins. */
+static size_t fixed_bytes(void)
 {
-    sim_fiber f;
-    if (!sim_fiber_new(&f, begin_sweep)) {
-        run.fault = CUDA_ERROR_OUT_OF_MEMORY;
-        return;
-    }
-    run.now = NULL;
-    sim_fiber_switch(&run.home, &f);
-    sim_fiber_free(&f);
+    const sim_image *m = sim_now.image;
+    return m->fixed ? (size_t)(m->fixed_end - m->fixed) : 0;
 }
 
-static void block_fibers(void)
+static void shared_clear(void)
 {
-    run.alive = run.count, run.arrived = 0;
-    run.head = run.waiting = 0;
-    for (int i = 0; i < run.count; i++) {
-        run.threads[i].state = NEW;
-        push(i);
-    }
-    while (run.waiting && !run.fault) {
-        thread *t = pop();
-        if (t->state == NEW && !sim_fiber_new(&t->fiber, begin))
-            run.fault = CUDA_ERROR_OUT_OF_MEMORY;
-        if (run.fault) break;
-        t->state = READY;
-        run.now = t;
-        *run.image->thread = t->place;
-        sim_fiber_switch(&run.home, &t->fiber);
-        if (t->state == DONE) sim_fiber_free(&t->fiber);
-    }
-    if (!run.fault && run.alive) run.fault = CUDA_ERROR_ILLEGAL_INSTRUCTION;
-    for (int i = 0; i < run.count && run.alive; i++)
-        sim_fiber_free(&run.threads[i].fiber);
+    sim_image *m = sim_now.image;
+    if (m->fixed) memset(m->fixed, 0xff, fixed_bytes());
+    memset(m->dynamic, 0xff, sim_now.shared);
 }
 
-static void block_run(const sim_launch *l, uint64_t index)
+static void shared_load(const sim_team *t)
 {
-    sim_image *m = run.image;
-    m->block->x = (unsigned)(index % l->grid[0]);
-    m->block->y = (unsigned)(index / l->grid[0] % l->grid[1]);
-    m->block->z = (unsigned)(index / l->grid[0] / l->grid[1]);
-    if (m->fixed) memset(m->fixed, 0xff, (size_t)(m->fixed_end - m->fixed));
-    memset(m->dynamic, 0xff, l->shared);
-    if (m->meets)
-        block_fibers();
-    else
-        block_sweep();
+    sim_image *m = sim_now.image;
+    if (m->fixed) memcpy(m->fixed, t->shared, fixed_bytes());
+    memcpy(m->dynamic, t->shared + fixed_bytes(), sim_now.shared);
 }
 
-static void places(const unsigned block[3])
+static void shared_save(sim_team *t)
 {
-    unsigned i = 0;
+    sim_image *m = sim_now.image;
+    if (m->fixed) memcpy(t->shared, m->fixed, fixed_bytes());
+    memcpy(t->shared + fixed_bytes(), m->dynamic, sim_now.shared);
+}
+
+/* Teams. */
+static void team_free(sim_team *t)
+{
+    for (int i = 0; t->threads && i < t->count; i++)
+        sim_fiber_free(&t->threads[i].fiber);
+    free(t->threads);
+    free(t->ready);
+    free(t->shared);
+}
+
+static bool team_new(sim_team *t, const unsigned block[3])
+{
+    int i = 0;
+    *t = (sim_team){.count = (int)(block[0] * block[1] * block[2])};
+    t->threads = calloc((size_t)t->count, sizeof *t->threads);
+    t->ready = calloc((size_t)t->count, sizeof *t->ready);
+    if (!t->threads || !t->ready) return false;
     for (unsigned z = 0; z < block[2]; z++)
         for (unsigned y = 0; y < block[1]; y++)
             for (unsigned x = 0; x < block[0]; x++)
-                run.threads[i++].place = (sim_place){x, y, z};
+                t->threads[i++].place = (sim_place){x, y, z};
+    return true;
+}
+
+static sim_place place_of(const unsigned grid[3], uint64_t index)
+{
+    return (sim_place){(unsigned)(index % grid[0]),
+                       (unsigned)(index / grid[0] % grid[1]),
+                       (unsigned)(index / grid[0] / grid[1])};
+}
+
+static void block_run(sim_team *t)
+{
+    shared_clear();
+    if (!sim_now.image->meets) {
+        sim_sweep();
+        return;
+    }
+    sim_team_begin(t);
+    while (t->waiting && !sim_now.fault)
+        sim_team_step(t);
+    if (!sim_now.fault && t->alive)
+        sim_now.fault = CUDA_ERROR_ILLEGAL_INSTRUCTION;
+}
+
+static void blocks_in_order(const sim_launch *l, uint64_t blocks)
+{
+    sim_team t;
+    if (!team_new(&t, l->block)) sim_now.fault = CUDA_ERROR_OUT_OF_MEMORY;
+    uint64_t first = sim_now.seed ? sim_chance() % blocks : 0;
+    for (uint64_t i = 0; i < blocks && !sim_now.fault; i++) {
+        *sim_now.image->block = place_of(l->grid, (first + i) % blocks);
+        block_run(&t);
+    }
+    team_free(&t);
+}
+
+/* Rounds of turns, until nobody can go on. */
+static void rounds(sim_team *teams, uint64_t count)
+{
+    bool moved = true;
+    while (moved && !sim_now.fault) {
+        moved = false;
+        for (uint64_t i = 0; i < count && !sim_now.fault; i++) {
+            if (!teams[i].waiting) continue;
+            *sim_now.image->block = teams[i].block;
+            shared_load(&teams[i]);
+            sim_team_step(&teams[i]);
+            shared_save(&teams[i]);
+            moved = true;
+        }
+    }
+    for (uint64_t i = 0; i < count && !sim_now.fault; i++)
+        if (teams[i].alive) sim_now.fault = CUDA_ERROR_ILLEGAL_INSTRUCTION;
+}
+
+static void blocks_together(const sim_launch *l, uint64_t blocks)
+{
+    sim_team *teams = calloc(blocks, sizeof *teams);
+    bool good = teams != NULL;
+    for (uint64_t i = 0; i < blocks && good; i++) {
+        sim_team *t = &teams[i];
+        good = team_new(t, l->block);
+        t->block = place_of(l->grid, i);
+        t->shared = malloc(fixed_bytes() + sim_now.shared + 1);
+        good = good && t->shared;
+        if (!good) break;
+        memset(t->shared, 0xff, fixed_bytes() + sim_now.shared);
+        sim_team_begin(t);
+    }
+    if (good)
+        rounds(teams, blocks);
+    else
+        sim_now.fault = CUDA_ERROR_OUT_OF_MEMORY;
+    for (uint64_t i = 0; teams && i < blocks; i++)
+        team_free(&teams[i]);
+    free(teams);
 }
 
 /* An address that no card knows is one that no card can reach. */
@@ -370,11 +183,11 @@ static void **checked(sim_card *c, const sim_launch *l)
 }
 
 /* Beyond what was asked for there is no dynamic shared memory. */
-static void fence(sim_image *m, unsigned shared, int how)
+static void fence(const sim_launch *l, int how)
 {
     enum { PAGE = 4096 };
-    size_t room = (shared + PAGE - 1) / PAGE * PAGE;
-    mprotect(m->dynamic + room, SIM_DYNAMIC_MOST - room, how);
+    size_t room = (l->shared + PAGE - 1) / PAGE * PAGE;
+    mprotect(sim_now.image->dynamic + room, SIM_DYNAMIC_MOST - room, how);
 }
 
 static void peers(sim_card *c, void (*change)(sim_card *))
@@ -386,30 +199,25 @@ static void peers(sim_card *c, void (*change)(sim_card *))
 CUresult sim_launch_run(sim_card *c, const sim_launch *l)
 {
     sim_image *m = l->function->module->image;
-    int count = (int)(l->block[0] * l->block[1] * l->block[2]);
     uint64_t blocks = (uint64_t)l->grid[0] * l->grid[1] * l->grid[2];
-    run = (struct run){.image = m, .kernel = l->function->kernel};
-    run.count = count;
-    run.seed = (uint64_t)sim_setting("NABLA_SIM_SEED", 0);
-    run.args = checked(c, l);
-    run.threads = calloc((size_t)count, sizeof *run.threads);
-    run.ready = calloc((size_t)count, sizeof *run.ready);
-    if (!run.threads || !run.ready) run.fault = CUDA_ERROR_OUT_OF_MEMORY;
-    if (!run.fault) places(l->block);
+    sim_now = (sim_running){.image = m,
+                            .kernel = l->function->kernel,
+                            .args = checked(c, l),
+                            .shared = l->shared};
+    sim_now.seed = (uint64_t)sim_setting("NABLA_SIM_SEED", 0);
     *m->block_size = (sim_place){l->block[0], l->block[1], l->block[2]};
     *m->grid_size = (sim_place){l->grid[0], l->grid[1], l->grid[2]};
     *m->host = &sim_host_functions;
-    fence(m, l->shared, PROT_NONE);
     sim_kernel_counted();
     peers(c, sim_open);
-    catch (true);
-    uint64_t first = run.seed ? chance() % blocks : 0;
-    for (uint64_t i = 0; i < blocks && !run.fault; i++)
-        block_run(l, (first + i) % blocks);
-    catch (false);
+    fence(l, PROT_NONE);
+    take_signals(true);
+    if (l->together)
+        blocks_together(l, blocks);
+    else
+        blocks_in_order(l, blocks);
+    take_signals(false);
+    fence(l, PROT_READ | PROT_WRITE);
     peers(c, sim_close);
-    fence(m, l->shared, PROT_READ | PROT_WRITE);
-    free(run.threads);
-    free(run.ready);
-    return run.fault;
+    return sim_now.fault;
 }

@@ -260,7 +260,7 @@ CUresult cuOccupancyMaxPotentialBlockSize(int *blocks, int *threads,
     int n = function->kernel->threads;
     *threads = most && most < n ? most : n;
     if (shared_of) shared = shared_of(*threads);
-    *blocks = 4 * occupancy(function, *threads, shared);
+    *blocks = sim_processors() * occupancy(function, *threads, shared);
     return CUDA_SUCCESS;
 }
 
@@ -338,6 +338,13 @@ static CUresult launch(sim_card *c, CUfunction f, const unsigned grid[3],
     CUresult code =
         sim_launch_new(&w.launch, c, f, grid, block, shared, args, extra);
     if (code) return code;
+    uint64_t blocks = (uint64_t)grid[0] * grid[1] * grid[2];
+    int threads = (int)(block[0] * block[1] * block[2]);
+    int most = sim_processors() * occupancy(f, threads, shared);
+    if (together && blocks > (uint64_t)most) {
+        free(w.launch.args);
+        return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    }
     w.launch.together = together;
     return sim_put(c, stream, w);
 }

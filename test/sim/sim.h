@@ -2,13 +2,13 @@
  * Work on streams is queued and runs as late as a program lets it: when it
  * waits, asks or frees, so that a missing wait shows.
  *
- * Environment: NABLA_SIM_CARDS (1), NABLA_SIM_ARCH (90), NABLA_SIM_MEMORY
- * (bytes of a card), NABLA_SIM_VERSION (13000, of the driver), NABLA_SIM_GUARD
- * (1: host code that touches device memory crashes), NABLA_SIM_ASYNC (1; 0:
- * work runs at once), NABLA_SIM_SEED (another order of threads and blocks),
- * NABLA_SIM_CXX (the compiler), and NABLA_SIM_FAIL: NAME:N, the N-th call of
- * that function fails, or NAME:N+, it and all after, each perhaps with :CODE;
- * several with commas.  Names go without _v2. */
+ * Environment: NABLA_SIM_CARDS (1), NABLA_SIM_ARCH (90), NABLA_SIM_PROCESSORS
+ * (4), NABLA_SIM_MEMORY (bytes of a card), NABLA_SIM_VERSION (13000, of the
+ * driver), NABLA_SIM_GUARD (1: host code that touches device memory crashes),
+ * NABLA_SIM_ASYNC (1; 0: work runs at once), NABLA_SIM_SEED (another order of
+ * threads and blocks), NABLA_SIM_CXX (the compiler), and NABLA_SIM_FAIL:
+ * NAME:N, the N-th call of that function fails, or NAME:N+, it and all after,
+ * each perhaps with :CODE; several with commas.  Names go without _v2. */
 #ifndef SIM_H
 #define SIM_H
 
@@ -169,6 +169,7 @@ int sim_arch(void);
 uint64_t sim_card_bytes(void);
 uint64_t sim_memory_used(void);
 int sim_shared_most(void);
+int sim_processors(void);
 
 /* memory.c */
 void sim_open(sim_card *c);
@@ -198,7 +199,6 @@ void sim_streams_free(sim_card *c);
 
 /* launch.c: runs all blocks; a CUresult. */
 CUresult sim_launch_run(sim_card *c, const sim_launch *l);
-extern const sim_host sim_host_functions;
 
 /* module.c */
 CUresult sim_launch_new(sim_launch *l, sim_card *c, CUfunction f,
