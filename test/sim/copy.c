@@ -19,6 +19,9 @@ CUresult sim_copy_run(sim_card *c, const sim_copy *k)
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     sim_open(to ? to : c);
     sim_open(from ? from : c);
+    sim_reach(k->to, (k->rows - 1) * k->to_pitch + k->width);
+    if (!k->staged)
+        sim_reach(k->from, (k->rows - 1) * k->from_pitch + k->width);
     const char *source = k->staged ? k->staged : (char *)(uintptr_t)k->from;
     char *place = (char *)(uintptr_t)k->to;
     for (size_t i = 0; i < k->rows; i++)
@@ -40,6 +43,7 @@ CUresult sim_fill_run(sim_card *c, const sim_fill *f)
     if (!reachable(f->to, f->width * f->size, f->rows, f->pitch))
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     sim_open(to ? to : c);
+    sim_reach(f->to, (f->rows - 1) * f->pitch + f->width * f->size);
     for (size_t i = 0; i < f->rows; i++)
         fill_row((char *)(uintptr_t)f->to + i * f->pitch, f);
     sim_close(to ? to : c);

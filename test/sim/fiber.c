@@ -1,5 +1,7 @@
 /* fiber.c - switching stacks: a few instructions on x86-64, ucontext elsewhere.
- * Stacks lie between pages nobody may touch and are used again. */
+ * Stacks lie between pages nobody may touch and are used again.  Each begins at
+ * another part of an odd number of pages, or all would share a few lines of the
+ * caches. */
 #define _GNU_SOURCE
 #include "fiber.h"
 #include <stdint.h>
@@ -23,11 +25,12 @@ static char *stack_new(void)
         spare = *link_of(stack);
         return stack;
     }
-    char *at = mmap(NULL, STACK, PROT_READ | PROT_WRITE,
+    static unsigned made;
+    char *at = mmap(NULL, STACK + 3 * PAGE, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) return NULL;
     mprotect(at, PAGE, PROT_NONE);
-    return at;
+    return at + PAGE + made++ * 5 % 64 * 64;
 }
 
 static void stack_free(char *stack)

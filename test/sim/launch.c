@@ -18,8 +18,9 @@ static _Thread_local volatile bool inside;
 
 static void caught(int signal, siginfo_t *info, void *context)
 {
-    (void)info, (void)context;
+    (void)context;
     bool address = signal == SIGSEGV || signal == SIGBUS;
+    if (inside && address && sim_touch((uintptr_t)info->si_addr)) return;
     if (inside)
         sim_stop(address ? CUDA_ERROR_ILLEGAL_ADDRESS
                          : CUDA_ERROR_ILLEGAL_INSTRUCTION);
@@ -83,7 +84,9 @@ static bool team_new(sim_team *t, const unsigned block[3])
     int i = 0;
     *t = (sim_team){.count = (int)(block[0] * block[1] * block[2])};
     t->threads = calloc((size_t)t->count, sizeof *t->threads);
-    t->ready = calloc((size_t)t->count, sizeof *t->ready);
+    for (t->ring = 1; t->ring < t->count;)
+        t->ring *= 2;
+    t->ready = calloc((size_t)t->ring, sizeof *t->ready);
     if (!t->threads || !t->ready) return false;
     for (unsigned z = 0; z < block[2]; z++)
         for (unsigned y = 0; y < block[1]; y++)

@@ -17,7 +17,22 @@ static void push(int i)
     sim_team *t = sim_now.team;
     sim_thread *x = &t->threads[i];
     if (x->state != SIM_NEW) x->state = SIM_READY;
-    t->ready[(t->head + t->waiting++) % t->count] = i;
+    t->ready[(t->head + t->waiting++) & (t->ring - 1)] = i;
+}
+
+/* Lanes that met go on at once, while what they use is near; now and then at
+ * the end, for a loop that waits for another warp. */
+static void push_lane(int i)
+{
+    sim_team *t = sim_now.team;
+    if (sim_now.seed || ++sim_now.turns % 1024 < 32) {
+        push(i);
+        return;
+    }
+    t->threads[i].state = SIM_READY;
+    t->head = (t->head - 1) & (t->ring - 1);
+    t->ready[t->head] = i;
+    t->waiting++;
 }
 
 static sim_thread *pop(void)
@@ -26,12 +41,12 @@ static sim_thread *pop(void)
     int first = t->head;
     if (sim_now.seed) {
         uint64_t skip = sim_chance() % (uint64_t)t->waiting;
-        int other = (int)(((uint64_t)first + skip) % (uint64_t)t->count);
+        int other = (first + (int)skip) & (t->ring - 1);
         int swap = t->ready[first];
         t->ready[first] = t->ready[other];
         t->ready[other] = swap;
     }
-    t->head = (first + 1) % t->count;
+    t->head = (first + 1) & (t->ring - 1);
     t->waiting--;
     return &t->threads[t->ready[first]];
 }
@@ -159,28 +174,29 @@ static unsigned long long gets(int base, int lane, unsigned there)
 /* The lanes that wait with this one, or 0 as long as one is missing. */
 static unsigned gathered(int base, const sim_lanes *l)
 {
-    unsigned there = 0;
+    const sim_warp *w = &sim_now.team->warps[base / SIM_WARP];
+    unsigned there = l->mask & ~w->gone;
+    if ((w->here & there) != there) return 0;
     for (int i = 0; i < SIM_WARP; i++) {
-        sim_thread *x = lane_of(base, i);
-        if (!in(l->mask, i) || !x || x->state == SIM_DONE) continue;
-        if (x->state != SIM_AT_LANES) return 0;
-        if (x->lanes.mask != l->mask || x->lanes.line != l->line)
+        if (!in(there, i)) continue;
+        const sim_lanes *o = &lane_of(base, i)->lanes;
+        if (o->mask != l->mask || o->line != l->line)
             sim_stop(CUDA_ERROR_ILLEGAL_INSTRUCTION);
-        there |= 1u << i;
     }
     return there;
 }
 
 static void meet(int base, unsigned there)
 {
+    sim_now.team->warps[base / SIM_WARP].here &= ~there;
     for (int i = 0; i < SIM_WARP; i++)
         if (in(there, i)) lane_of(base, i)->result = gets(base, i, there);
-    for (int i = 0; i < SIM_WARP; i++) {
+    for (int i = SIM_WARP - 1; i >= 0; i--) {
         if (!in(there, i)) continue;
         if (lane_of(base, i) == sim_now.now)
             sim_now.now->state = SIM_READY;
         else
-            push(base + i);
+            push_lane(base + i);
     }
 }
 
@@ -192,6 +208,7 @@ static unsigned long long lanes(const sim_lanes *l)
     if (!in(l->mask, lane) || odd) sim_stop(CUDA_ERROR_ILLEGAL_INSTRUCTION);
     x->lanes = *l;
     x->state = SIM_AT_LANES;
+    sim_now.team->warps[index / SIM_WARP].here |= 1u << lane;
     unsigned there = gathered(index - lane, l);
     if (there)
         meet(index - lane, there);
@@ -220,9 +237,11 @@ static void ended(sim_thread *x)
     x->state = SIM_DONE;
     t->alive--;
     if (t->arrived && t->arrived == t->alive) release();
-    for (int i = 0; i < SIM_WARP; i++) {
+    sim_warp *w = &t->warps[index / SIM_WARP];
+    w->gone |= 1u << (index - base);
+    for (int i = 0; i < SIM_WARP && w->here; i++) {
         sim_thread *other = lane_of(base, i);
-        if (!other || other->state != SIM_AT_LANES) continue;
+        if (!in(w->here, i)) continue;
         unsigned there = gathered(base, &other->lanes);
         if (there) meet(base, there);
     }
@@ -243,6 +262,11 @@ void sim_team_begin(sim_team *t)
     for (int i = 0; i < t->count; i++) {
         t->threads[i].state = SIM_NEW;
         push(i);
+    }
+    for (int i = 0; i < 32; i++) {
+        int left = t->count - i * SIM_WARP;
+        unsigned there = left <= 0 ? 0 : ~0u >> (left < 32 ? 32 - left : 0);
+        t->warps[i] = (sim_warp){.gone = ~there};
     }
 }
 

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 enum { PAGE = 4096, GAP = 1 << 20, ALIGN = 256, POISON = 16 << 20 };
+enum { SMALL = 1 << 16, LARGE = 1 << 20, FEW = 32, PIECES = 1 << 16 };
 
 static sim_ranges pinned;
 
@@ -65,23 +66,61 @@ static bool take(sim_ranges *r, uint64_t at, sim_range *taken)
     return true;
 }
 
-static void allow(const sim_range *r, int how)
+static void allow(uint64_t at, uint64_t bytes, int how)
 {
-    mprotect((void *)(uintptr_t)r->page, r->pages, how);
+    mprotect((void *)(uintptr_t)at, bytes, how);
 }
+
+/* Memory is opened piece by piece where it is touched, and closed when the last
+ * user has gone: what is not used costs nothing.  Few pieces are small ones. */
+typedef struct piece {
+    uint64_t at, bytes;
+    int card;
+} piece;
+
+static piece pieces[PIECES];
+static int piece_count;
 
 void sim_open(sim_card *c)
 {
-    if (c->open++ || !guarded()) return;
-    for (int i = 0; i < c->memory.count; i++)
-        allow(&c->memory.list[i], PROT_READ | PROT_WRITE);
+    c->open++;
 }
 
 void sim_close(sim_card *c)
 {
-    if (--c->open || !guarded()) return;
-    for (int i = 0; i < c->memory.count; i++)
-        allow(&c->memory.list[i], PROT_NONE);
+    int kept = 0;
+    if (--c->open) return;
+    for (int i = 0; i < piece_count; i++)
+        if (pieces[i].card == c->id)
+            allow(pieces[i].at, pieces[i].bytes, PROT_NONE);
+        else
+            pieces[kept++] = pieces[i];
+    piece_count = kept;
+}
+
+/* Called from the handler of a fault: nothing here may allocate. */
+uint64_t sim_touch(uint64_t at)
+{
+    sim_card *c = sim_memory_card(at);
+    int i =
+        c && c->open && guarded() ? before(&c->memory, at | (PAGE - 1)) : -1;
+    const sim_range *r = i < 0 ? NULL : &c->memory.list[i];
+    if (!r || at - r->page >= r->pages || piece_count == PIECES) return 0;
+    uint64_t size = piece_count < FEW ? SMALL : LARGE;
+    uint64_t first = r->page + (at - r->page) / size * size;
+    uint64_t left = r->page + r->pages - first;
+    piece p = {first, left < size ? left : size, c->id};
+    if (piece_count == PIECES - 1) p.at = r->page, p.bytes = r->pages;
+    allow(p.at, p.bytes, PROT_READ | PROT_WRITE);
+    pieces[piece_count++] = p;
+    return p.at + p.bytes;
+}
+
+void sim_reach(uint64_t at, size_t n)
+{
+    uint64_t end = at + n;
+    while (at && at < end)
+        at = sim_touch(at);
 }
 
 CUresult sim_memory_new(sim_card *c, size_t bytes, uint64_t *at)
@@ -97,16 +136,16 @@ CUresult sim_memory_new(sim_card *c, size_t bytes, uint64_t *at)
     if (!add(&c->memory, r)) return CUDA_ERROR_OUT_OF_MEMORY;
     c->top = start + pages + GAP;
     c->used += size;
-    allow(&r, PROT_READ | PROT_WRITE);
+    allow(r.page, pages, PROT_READ | PROT_WRITE);
     memset((void *)(uintptr_t)r.at, 0xff, bytes < POISON ? bytes : POISON);
-    if (guarded() && !c->open) allow(&r, PROT_NONE);
+    if (guarded()) allow(r.page, pages, PROT_NONE);
     *at = r.at;
     return CUDA_SUCCESS;
 }
 
 static void give_back(sim_card *c, const sim_range *r)
 {
-    allow(r, PROT_NONE);
+    allow(r->page, r->pages, PROT_NONE);
     madvise((void *)(uintptr_t)r->page, r->pages, MADV_DONTNEED);
     c->used -= (r->bytes + ALIGN - 1) / ALIGN * ALIGN;
 }

@@ -23,12 +23,17 @@ typedef struct sim_thread {
     unsigned long long result;
 } sim_thread;
 
+typedef struct sim_warp {
+    unsigned here, gone; /* lanes that wait; that have ended or never were */
+} sim_warp;
+
 typedef struct sim_team {
     sim_place block;
     sim_thread *threads;
     int count, alive, arrived;
-    int *ready; /* a ring of threads that can go on */
-    int head, waiting;
+    int *ready; /* a ring of threads that can go on; its length is 2^k */
+    int ring, head, waiting;
+    sim_warp warps[32];
     char *shared; /* its shared memory while another team runs, or NULL */
 } sim_team;
 
@@ -40,7 +45,7 @@ typedef struct sim_running {
     sim_team *team;
     sim_thread *now; /* NULL: threads that never meet, one after another */
     sim_fiber home;
-    uint64_t seed;
+    uint64_t seed, turns;
     CUresult fault;
 } sim_running;
 

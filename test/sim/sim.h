@@ -172,8 +172,10 @@ int sim_shared_most(void);
 int sim_processors(void);
 
 /* memory.c */
-void sim_open(sim_card *c);
+void sim_open(sim_card *c); /* what runs on it may touch its memory */
 void sim_close(sim_card *c);
+uint64_t sim_touch(uint64_t at); /* makes it so; how far, 0: it may not */
+void sim_reach(uint64_t at, size_t n);
 CUresult sim_memory_new(sim_card *c, size_t bytes, uint64_t *at);
 bool sim_memory_free(sim_card *c, uint64_t at);
 void sim_memory_reset(sim_card *c);
