@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static void find(void)
@@ -31,6 +32,12 @@ const char *cards_settings(void)
     bool told = getenv("NABLA_CUDA_DRIVER");
     settings = told || alone_status(find, NULL) == 0 ? "" : simulated();
     return settings;
+}
+
+bool cards_simulated(void)
+{
+    const char *told = getenv("NABLA_CUDA_DRIVER");
+    return strstr(told ? told : cards_settings(), "libcuda_sim");
 }
 
 nb_card *cards_first(void)

@@ -11,6 +11,9 @@
  * this process. */
 const char *cards_settings(void);
 
+/* It is the simulated one: what is only its own can be set. */
+bool cards_simulated(void);
+
 /* Inside a body: card 0, or the body ends as skipped. */
 nb_card *cards_first(void);
 

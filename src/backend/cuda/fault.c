@@ -26,7 +26,6 @@ bool nb_card_is_fault(int result)
         718, /* INVALID_PC */
         719, /* LAUNCH_FAILED */
         721, /* TENSOR_MEMORY_LEAK */
-        999, /* UNKNOWN */
     };
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
         if (result == faults[i]) return true;

@@ -159,7 +159,7 @@ static void set_arch(options *o, int major, int minor)
     o->ptx = known / 10 != major;
     snprintf(o->arch, sizeof o->arch, "--gpu-architecture=%s_%d%s",
              o->ptx ? "compute" : "sm", known,
-             known == 90 && !o->ptx ? "a" : "");
+             wanted == 90 && known == 90 ? "a" : "");
 }
 
 /* The options in the first line of the text. */

@@ -1,0 +1,528 @@
+/* test_cuda_build.c - from CUDA C to kernels: what is compiled, what is
+ * refused, what the cache on disk keeps; and what is said where there is no
+ * driver, no card or no compiler.
+ *
+ * Compiling needs no card; loading runs on the card of the machine or on the
+ * simulated one.  Every test is in a process of its own. */
+#define _GNU_SOURCE
+#include "backend/cuda/build.h"
+#include "backend/cuda/nvrtc.h"
+#include "base/memory.h"
+#include "support/alone.h"
+#include "support/cards.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[64];
+
+static int make(void **state)
+{
+    (void)state;
+    folder_make(folder);
+    return 0;
+}
+
+static int unmake(void **state)
+{
+    (void)state;
+    folder_remove(folder);
+    return 0;
+}
+
+static void test(void (*body)(void), const char *settings)
+{
+    char all[4096];
+    snprintf(all, sizeof all, "NABLA_CACHE_DIR=%s %s %s", folder,
+             cards_settings(), settings);
+    alone(body, all);
+}
+
+static void test_simulated(void (*body)(void), const char *settings)
+{
+    if (!cards_simulated()) skip();
+    test(body, settings);
+}
+
+static bool error_says(const char *text)
+{
+    bool says = strstr(nb_error_message(), text);
+    if (!says) fprintf(stderr, "it says: %s\n", nb_error_message());
+    nb_error_clear();
+    return says;
+}
+
+/* Kernel number i, each different. */
+static const char *kernel(int i)
+{
+    static char text[64][200];
+    snprintf(text[i], sizeof *text,
+             "extern \"C\" __global__ void k(float *x)\n"
+             "{\n"
+             "    x[threadIdx.x] += %d;\n"
+             "}\n",
+             i);
+    return text[i];
+}
+
+/* The NVRTC of this machine, if it has one. */
+static void need_nvrtc(void)
+{
+    unsetenv("NABLA_NVRTC");
+    if (!nb_nvrtc_version()) alone_skips(nb_nvrtc_trouble());
+}
+
+static void compile_all(void)
+{
+    static const int archs[] = {80, 86, 89, 90, 100, 120};
+    nb_object o;
+    need_nvrtc();
+    need(nb_nvrtc_version() >= 12000 && !nb_nvrtc_trouble());
+    for (int i = 0; i < 6; i++) {
+        need(nb_nvrtc_compile(kernel(1), archs[i] / 10, archs[i] % 10, &o));
+        need(o.n > 500 && !memcmp(o.data, "\177ELF", 4));
+        need(o.version == nb_nvrtc_version());
+        nb_object_free(&o);
+    }
+    need(nb_memory_live() == 0);
+}
+
+static void every_architecture_is_compiled_for(void **state)
+{
+    (void)state;
+    alone(compile_all, NULL);
+}
+
+static void compile_for_the_future(void)
+{
+    nb_object o;
+    need_nvrtc();
+    need(nb_nvrtc_compile(kernel(1), 10, 9, &o)); /* as 10.0 or so */
+    need(!memcmp(o.data, "\177ELF", 4));
+    nb_object_free(&o);
+    need(nb_nvrtc_compile(kernel(1), 99, 0, &o));
+    need(strstr(o.data, ".version") && strstr(o.data, ".target sm_"));
+    nb_object_free(&o);
+    need(!nb_nvrtc_compile(kernel(1), 2, 0, &o) && !o.data);
+    need(error_says("compile: NVRTC "));
+}
+
+static void cards_to_come_get_what_is_known(void **state)
+{
+    (void)state;
+    alone(compile_for_the_future, NULL);
+}
+
+static void compile_wrongly(void)
+{
+    nb_object o;
+    need_nvrtc();
+    need(!nb_nvrtc_compile("extern \"C\" __global__ void k(float *x)\n"
+                           "{\n"
+                           "    x[0] = quux;\n"
+                           "}\n",
+                           9, 0, &o));
+    need(!o.data && nb_error_code() == NB_ERUNTIME);
+    need(strstr(nb_error_message(), "compile: NVRTC "));
+    need(error_says("kernel.cu(3): error: identifier \"quux\" is undefined"));
+    need(!nb_nvrtc_compile("", 9, 0, &o) || o.data);
+    nb_object_free(&o);
+    nb_error_clear();
+    need(nb_memory_live() == 0);
+}
+
+static void a_wrong_text_is_refused_with_the_log(void **state)
+{
+    (void)state;
+    alone(compile_wrongly, NULL);
+}
+
+static void compile_with_options(void)
+{
+    static const char body[] =
+        "extern \"C\" __global__ void k(float *x) { x[0] = NUMBER + MORE; }\n";
+    char text[2048];
+    nb_object o;
+    need_nvrtc();
+    snprintf(text, sizeof text, "// options: -DNUMBER=3  -DMORE=4\n%s", body);
+    need(nb_nvrtc_compile(text, 9, 0, &o));
+    nb_object_free(&o);
+    snprintf(text, sizeof text, "// options: -DNUMBER=3\n%s", body);
+    need(!nb_nvrtc_compile(text, 9, 0, &o) && error_says("\"MORE\""));
+    snprintf(text, sizeof text, "// options: --no-such-thing\n%s", body);
+    need(!nb_nvrtc_compile(text, 9, 0, &o) && error_says("no-such-thing"));
+    snprintf(text, sizeof text, "// options:%*s-w\n%s", 900, "", body);
+    need(!nb_nvrtc_compile(text, 9, 0, &o) && error_says("too long"));
+    strcpy(text, "// options:");
+    for (int i = 0; i < 40; i++)
+        strcat(text, " -w");
+    need(!nb_nvrtc_compile(text, 9, 0, &o) && error_says("too many"));
+}
+
+static void a_text_may_ask_for_options(void **state)
+{
+    (void)state;
+    alone(compile_with_options, NULL);
+}
+
+static void compile_without_memory(void)
+{
+    nb_object o;
+    need_nvrtc();
+    for (int64_t i = 1;; i++) {
+        nb_fault_set(i);
+        bool ok = nb_nvrtc_compile(kernel(1), 9, 0, &o);
+        bool done = nb_fault_is_set();
+        nb_fault_set(0);
+        need(ok ? done : nb_error_code() == NB_EMEMORY);
+        nb_object_free(&o);
+        nb_error_clear();
+        need(nb_memory_live() == 0);
+        if (done) break;
+    }
+    nb_fault_set(1); /* of the log */
+    need(!nb_nvrtc_compile("nonsense", 9, 0, &o));
+    need(nb_error_code() == NB_EMEMORY && nb_memory_live() == 0);
+}
+
+static void compiling_may_run_out_of_memory(void **state)
+{
+    (void)state;
+    alone(compile_without_memory, NULL);
+}
+
+static void say_why_not_to_compile(void)
+{
+    nb_object o;
+    const char *why = nb_nvrtc_trouble();
+    need(nb_nvrtc_version() == 0 && why);
+    need(strstr(why, getenv("EXPECTED")));
+    need(!nb_nvrtc_compile(kernel(1), 9, 0, &o) && !o.data);
+    need(nb_error_code() == NB_ERUNTIME);
+    need(strstr(nb_error_message(), "compile: NVRTC is needed"));
+    need(error_says(why));
+}
+
+static void it_is_said_why_nvrtc_is_not_there(void **state)
+{
+    (void)state;
+    alone(say_why_not_to_compile, "NABLA_NVRTC=none EXPECTED=none");
+    alone(say_why_not_to_compile,
+          "NABLA_NVRTC=/no/such EXPECTED=NABLA_NVRTC=/no/such");
+    alone(say_why_not_to_compile,
+          "NABLA_NVRTC=libm.so.6 EXPECTED=nvrtcVersion");
+}
+
+/* The words of what is expected are joined by underscores. */
+static void say_why_there_is_no_card(void)
+{
+    char expected[256];
+    snprintf(expected, sizeof expected, "%s", getenv("EXPECTED"));
+    for (char *p = expected; *p; p++)
+        if (*p == '_') *p = ' ';
+    need(nb_card_count() == 0 && nb_card_trouble());
+    need(!nb_card_at(0) && nb_error_code() == NB_ERUNTIME);
+    need(!strcmp(nb_error_message(), nb_card_trouble()));
+    need(!strncmp(nb_error_message(), "no GPU: ", 8));
+    need(error_says(expected));
+    need(!nb_card_at(3) && error_says(expected));
+}
+
+static void it_is_said_why_there_is_no_card(void **state)
+{
+    (void)state;
+    alone(say_why_there_is_no_card,
+          "NABLA_CUDA_DRIVER=none EXPECTED=DRIVER_is_none");
+    alone(say_why_there_is_no_card,
+          "NABLA_CUDA_DRIVER=/no/such EXPECTED=/no/such_cannot_be_opened");
+    alone(say_why_there_is_no_card,
+          "NABLA_CUDA_DRIVER=libm.so.6 "
+          "EXPECTED=the_library_opened_as_NVIDIA's_driver_is_none");
+}
+
+static void look_for_a_card(void)
+{
+    unsetenv("NABLA_CUDA_DRIVER");
+    if (nb_card_count() > 0) alone_skips("there is a card");
+    if (!strstr(nb_card_trouble(), "libcuda")) alone_skips(nb_card_trouble());
+    need(!strcmp(nb_card_trouble(),
+                 "no GPU: libcuda.so.1 cannot be opened (is NVIDIA's driver "
+                 "installed?)"));
+}
+
+static void a_machine_without_a_driver_says_so(void **state)
+{
+    (void)state;
+    alone(look_for_a_card, NULL);
+}
+
+static void old_drivers_and_cards_are_refused(void **state)
+{
+    (void)state;
+    test_simulated(say_why_there_is_no_card,
+                   "NABLA_SIM_VERSION=11080 "
+                   "EXPECTED=the_driver_is_one_for_CUDA_11.8_(12.0_or_later");
+    test_simulated(say_why_there_is_no_card,
+                   "NABLA_SIM_CARDS=0 EXPECTED=the_driver_finds_none");
+    test_simulated(say_why_there_is_no_card,
+                   "NABLA_SIM_ARCH=75 "
+                   "EXPECTED=has_compute_capability_7.5_(8.0_or_more");
+    test_simulated(say_why_there_is_no_card,
+                   "NABLA_SIM_FAIL=cuInit:1:999 "
+                   "EXPECTED=the_driver_does_not_start_(CUDA");
+    test_simulated(say_why_there_is_no_card,
+                   "NABLA_SIM_FAIL=cuDeviceGetCount:1 "
+                   "EXPECTED=the_driver_finds_none");
+}
+
+/* Starts, though not at the first attempt. */
+static void start_again(void)
+{
+    nb_card *c = cards_first();
+    need(!nb_card_enter(c) && error_says("GPU 0: "));
+    need(nb_card_enter(c) && nb_card_sync(c));
+}
+
+static void a_card_may_start_later(void **state)
+{
+    (void)state;
+    test_simulated(start_again, "NABLA_SIM_FAIL=cuDevicePrimaryCtxRetain:1");
+    test_simulated(start_again, "NABLA_SIM_FAIL=cuStreamCreate:1:2");
+    test_simulated(start_again, "NABLA_SIM_FAIL=cuEventCreate:1:2");
+    test_simulated(start_again, "NABLA_SIM_FAIL=cuCtxSetCurrent:1:1");
+}
+
+enum { MANY = 3 };
+
+/* Builds kernels, and counts how they were come by. */
+static void build(int n, int64_t hits, int64_t disk_hits, int64_t misses)
+{
+    nb_card *c = cards_first();
+    nb_card_source s[MANY];
+    nb_card_code *k[MANY];
+    nb_card_build_stats before = nb_card_build_stats_get();
+    for (int i = 0; i < n; i++)
+        s[i] = (nb_card_source){kernel(i), "k"};
+    need(nb_card_build(c, n, s, k));
+    nb_card_build_stats now = nb_card_build_stats_get();
+    need(now.hits - before.hits == hits);
+    need(now.disk_hits - before.disk_hits == disk_hits);
+    need(now.misses - before.misses == misses);
+    for (int i = 0; i < n; i++) {
+        need(k[i] && nb_card_code_registers(k[i]) > 0);
+        nb_card_code_drop(k[i]);
+    }
+    need(nb_memory_live() == 0 && !nb_failed());
+}
+
+static void build_new(void)
+{
+    build(MANY, 0, 0, MANY);
+}
+
+static void build_known(void)
+{
+    build(MANY, 0, MANY, 0);
+    build(MANY, 0, MANY, 0); /* nobody kept it */
+}
+
+static void the_disk_keeps_kernels(void **state)
+{
+    (void)state;
+    test(build_new, "");
+    assert_int_equal(folder_count(folder), MANY);
+    test(build_known, "");
+    test(build_new, "NABLA_CACHE_MIB=0");
+    assert_int_equal(folder_count(folder), MANY);
+}
+
+static void build_shared(void)
+{
+    nb_card *c = cards_first();
+    nb_card_source s[3] = {{kernel(50), "k"}, {kernel(51), "k"}, {NULL, "k"}};
+    nb_card_code *k[3], *again[1];
+    s[2].text = kernel(50);
+    need(nb_card_build(c, 3, s, k) && k[0] == k[2] && k[0] != k[1]);
+    nb_card_build_stats now = nb_card_build_stats_get();
+    need(now.hits == 1 && now.disk_hits + now.misses == 2);
+    need(nb_card_build(c, 1, s, again) && again[0] == k[0]);
+    need(nb_card_build_stats_get().hits == 2);
+    for (int i = 0; i < 3; i++)
+        nb_card_code_drop(k[i]);
+    need(nb_card_code_registers(again[0]) > 0);
+    nb_card_code_drop(again[0]);
+    nb_card_code_drop(NULL);
+    need(nb_card_build(c, 0, NULL, NULL));
+    need(nb_memory_live() == 0);
+}
+
+static void equal_kernels_are_one(void **state)
+{
+    (void)state;
+    test(build_shared, "");
+}
+
+/* Changes a byte of every file, or cuts them all to that length. */
+static void damage(off_t at, bool cut)
+{
+    char path[400];
+    DIR *d = opendir(folder);
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        unsigned char byte;
+        if (*e->d_name == '.') continue;
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        int fd = open(path, O_RDWR);
+        assert_true(fd >= 0);
+        if (cut) {
+            assert_int_equal(ftruncate(fd, at), 0);
+        } else {
+            assert_int_equal(pread(fd, &byte, 1, at), 1);
+            byte ^= 0x20;
+            assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+        }
+        close(fd);
+    }
+    closedir(d);
+}
+
+static void damaged_files_are_made_again(void **state)
+{
+    (void)state;
+    test(build_new, "");
+    static const struct {
+        off_t at;
+        bool cut;
+    } cases[] = {{3, false}, {40, false}, {300, false}, {0, true}, {200, true}};
+    for (int i = 0; i < 5; i++) {
+        damage(cases[i].at, cases[i].cut);
+        test(build_new, "");
+        test(build_known, "");
+    }
+    assert_int_equal(folder_count(folder), MANY);
+}
+
+static void build_refused(void)
+{
+    build(MANY, 0, MANY - 1, 1);
+}
+
+static void what_the_driver_refuses_is_made_again(void **state)
+{
+    (void)state;
+    test_simulated(build_new, "");
+    test_simulated(build_refused, "NABLA_SIM_FAIL=cuModuleLoadData:1:200");
+    test_simulated(build_known, "");
+}
+
+static void build_at_once(void)
+{
+    nb_card *c = cards_first();
+    nb_card_source s[8];
+    nb_card_code *k[8];
+    for (int i = 0; i < 8; i++)
+        s[i] = (nb_card_source){kernel(20 + i), "k"};
+    for (int turn = 0; turn < 3; turn++) {
+        need(nb_card_build(c, 8, s, k));
+        for (int i = 0; i < 8; i++)
+            nb_card_code_drop(k[i]);
+    }
+    need(nb_card_build_stats_get().misses <= 8);
+}
+
+static void build_in_processes(void)
+{
+    pid_t child[3];
+    int status;
+    for (int i = 0; i < 3; i++)
+        if ((child[i] = fork()) == 0) {
+            build_at_once();
+            _exit(0);
+        }
+    for (int i = 0; i < 3; i++) {
+        waitpid(child[i], &status, 0);
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 77) _exit(77);
+        need(status == 0);
+    }
+}
+
+static void processes_share_the_disk(void **state)
+{
+    (void)state;
+    test(build_in_processes, "");
+    assert_int_equal(folder_count(folder), 8);
+}
+
+static void build_wrongly(void)
+{
+    nb_card *c = cards_first();
+    nb_card_code *k[3];
+    nb_card_source s[3] = {
+        {kernel(60), "k"}, {"nonsense\n", "k"}, {kernel(61), "k"}};
+    need(!nb_card_build(c, 3, s, k) && nb_error_code() == NB_ERUNTIME);
+    need(!k[0] && !k[1] && !k[2]);
+    need(strstr(nb_error_message(), "compile: NVRTC ") && error_says("error"));
+    s[1] = (nb_card_source){kernel(62), "another"};
+    need(!nb_card_build(c, 3, s, k) && !k[0]);
+    need(error_says("another"));
+    need(nb_memory_live() == 0);
+}
+
+static void one_wrong_kernel_fails_all(void **state)
+{
+    (void)state;
+    test(build_wrongly, "");
+    assert_int_equal(folder_count(folder), 2);
+}
+
+static void build_without_nvrtc(void)
+{
+    nb_card *c = cards_first();
+    nb_card_code *k;
+    nb_card_source s = {kernel(0), "k"};
+    need(!nb_card_build(c, 1, &s, &k) && !k);
+    need(error_says("compile: NVRTC is needed, but NABLA_NVRTC is none"));
+    need(nb_card_sync(c) && nb_memory_live() == 0);
+}
+
+static void building_needs_nvrtc(void **state)
+{
+    (void)state;
+    test(build_without_nvrtc, "NABLA_NVRTC=none");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make, unmake)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(every_architecture_is_compiled_for),
+        TEST(cards_to_come_get_what_is_known),
+        TEST(a_wrong_text_is_refused_with_the_log),
+        TEST(a_text_may_ask_for_options),
+        TEST(compiling_may_run_out_of_memory),
+        TEST(it_is_said_why_nvrtc_is_not_there),
+        TEST(it_is_said_why_there_is_no_card),
+        TEST(a_machine_without_a_driver_says_so),
+        TEST(old_drivers_and_cards_are_refused),
+        TEST(a_card_may_start_later),
+        TEST(the_disk_keeps_kernels),
+        TEST(equal_kernels_are_one),
+        TEST(damaged_files_are_made_again),
+        TEST(what_the_driver_refuses_is_made_again),
+        TEST(processes_share_the_disk),
+        TEST(one_wrong_kernel_fails_all),
+        TEST(building_needs_nvrtc),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
