@@ -6,12 +6,14 @@
  * simulated one.  Every test is in a process of its own. */
 #define _GNU_SOURCE
 #include "backend/cuda/build.h"
+#include "backend/cuda/find.h"
 #include "backend/cuda/nvrtc.h"
 #include "base/memory.h"
 #include "support/alone.h"
 #include "support/cards.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -501,6 +503,62 @@ static void building_needs_nvrtc(void **state)
     test(build_without_nvrtc, "NABLA_NVRTC=none");
 }
 
+/* A library under the name libfound.so, in a new folder there. */
+static void put_library(const char *below)
+{
+    char path[400], command[1200], self[200];
+    snprintf(path, sizeof path, "%s/%s", folder, below);
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    need(n > 0);
+    snprintf(command, sizeof command,
+             "mkdir -p %s && cp -L \"$(ldd %.*s | awk '/libcmocka/ {print $3}')"
+             "\" %s/libfound.so",
+             path, (int)n, self, path);
+    need(system(command) == 0);
+}
+
+static const char *const found[] = {"libabsent.so", "libfound.so", NULL};
+
+static void look_for_libraries(void)
+{
+    need(!nb_cuda_library(found));
+    put_library(getenv("PLACE"));
+    need(nb_cuda_library(found));
+}
+
+/* Beside another package of which something is loaded. */
+static void look_beside_packages(void)
+{
+    char path[400];
+    put_library("lib/python3/site-packages/other");
+    put_library("lib/python3/site-packages/nvidia/cuda_nvrtc/lib");
+    snprintf(path, sizeof path,
+             "%s/lib/python3/site-packages/other/libfound.so", folder);
+    need(!nb_cuda_library(found));
+    need(dlopen(path, RTLD_NOW));
+    need(nb_cuda_library(found));
+}
+
+static void libraries_are_found_where_they_lie(void **state)
+{
+    static const char *const cases[][2] = {
+        {"NABLA_CUDA_PATH=/nowhere:%s/x:", "x"},
+        {"NABLA_CUDA_PATH=%s/y", "y"},
+        {"CUDA_HOME=%s", "lib64"},
+        {"CUDA_PATH=%s/toolkit", "toolkit/lib"},
+        {"VIRTUAL_ENV=%s", "lib/python3.9/site-packages/nvidia/cu13/lib"},
+    };
+    char settings[300];
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        int n = snprintf(settings, sizeof settings, cases[i][0], folder);
+        snprintf(settings + n, sizeof settings - (size_t)n, " PLACE=%s",
+                 cases[i][1]);
+        alone(look_for_libraries, settings);
+    }
+    alone(look_beside_packages, NULL);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, unmake)
 
 int main(void)
@@ -511,6 +569,7 @@ int main(void)
         TEST(a_wrong_text_is_refused_with_the_log),
         TEST(a_text_may_ask_for_options),
         TEST(compiling_may_run_out_of_memory),
+        TEST(libraries_are_found_where_they_lie),
         TEST(it_is_said_why_nvrtc_is_not_there),
         TEST(it_is_said_why_there_is_no_card),
         TEST(a_machine_without_a_driver_says_so),

@@ -619,6 +619,43 @@ static void body_of_memory_of_the_host_may_run_out(void)
 }
 TEST(memory_of_the_host_may_run_out)
 
+/* The n-th call of that function of the driver fails.  What had begun ends
+ * with an error or in spite of it, and nothing is lost. */
+static void run_with_a_failing_call(void)
+{
+    if (nb_card_count() == 0) return; /* that was the call */
+    nb_card *c = cards_first();
+    for (int i = 0; i < 2; i++) {
+        bool ok = everything(c);
+        need(ok == !nb_failed());
+        need(ok || nb_error_code() == NB_ERUNTIME ||
+             nb_error_code() == NB_EMEMORY);
+        nb_error_clear();
+        need(memory(c).blocks == 0 && nb_memory_live() == 0);
+        nb_card_trim(c);
+        need(!nb_failed());
+    }
+}
+
+static void any_call_of_the_driver_may_fail(void **state)
+{
+    static const char *const names[] = {
+#define CUDA(name, suffix, arguments) "cu" #name,
+#include "backend/cuda/driver.def"
+#undef CUDA
+    };
+    (void)state;
+    if (!cards_simulated()) skip();
+    test(body_of_kernels_run_in_order, "");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (int n = 1; n <= 2; n++) {
+            char settings[128];
+            snprintf(settings, sizeof settings, "NABLA_SIM_FAIL=%s:%d:%d",
+                     names[i], n, n == 2 ? 2 : 1);
+            test(run_with_a_failing_call, settings);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -640,6 +677,7 @@ int main(void)
         cmocka_unit_test(streams_wait_for_memory),
         cmocka_unit_test(a_forked_process_is_told),
         cmocka_unit_test(memory_of_the_host_may_run_out),
+        cmocka_unit_test(any_call_of_the_driver_may_fail),
     };
     return cmocka_run_group_tests(tests, make, unmake);
 }

@@ -5,6 +5,7 @@
 #include "nabla/base.h"
 
 #include <dirent.h>
+#include <ftw.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -73,26 +74,24 @@ void folder_make(char path[64])
     assert_non_null(mkdtemp(path));
 }
 
-static int each(const char *path, bool remove)
+int folder_count(const char *path)
 {
     int n = 0;
     DIR *folder = opendir(path);
-    for (struct dirent *d; folder && (d = readdir(folder));) {
-        if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..")) continue;
+    while (folder && readdir(folder))
         n++;
-        if (remove) unlinkat(dirfd(folder), d->d_name, 0);
-    }
     if (folder) closedir(folder);
-    return n;
+    return n - 2; /* itself and the one above */
 }
 
-int folder_count(const char *path)
+static int remove_one(const char *path, const struct stat *st, int kind,
+                      struct FTW *at)
 {
-    return each(path, false);
+    (void)st, (void)kind, (void)at;
+    return remove(path);
 }
 
 void folder_remove(const char *path)
 {
-    each(path, true);
-    rmdir(path);
+    nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }

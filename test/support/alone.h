@@ -26,7 +26,7 @@ void alone(void (*body)(void), const char *settings);
 /* Ends the body: what it needs is not here.  The test is skipped then. */
 _Noreturn void alone_skips(const char *why);
 
-/* A new folder under /tmp, and its end with all files in it. */
+/* A new folder under /tmp, and its end with all that is in it. */
 void folder_make(char path[64]);
 void folder_remove(const char *path);
 int folder_count(const char *path); /* files in it */

@@ -3,6 +3,7 @@
  * A fault is met by a call that had no part in it.  What can be said is which
  * kernels had been launched and were not known to have ended: the last few
  * names are kept for that. */
+#define _GNU_SOURCE
 #include "backend/cuda/card.h"
 
 #include <stdio.h>
@@ -96,7 +97,8 @@ void nb_card_launched(nb_card *c, const char *what)
 {
     pthread_mutex_lock(&lock);
     char *to = c->recent[c->launched++ % NB_CARD_RECENT];
-    snprintf(to, sizeof *c->recent, "%s", what);
+    if (!memccpy(to, what, '\0', sizeof *c->recent))
+        to[sizeof *c->recent - 1] = '\0';
     pthread_mutex_unlock(&lock);
 }
 
