@@ -496,6 +496,57 @@ static void body_of_a_late_fault_marks_the_card(void)
 }
 TEST(a_late_fault_marks_the_card)
 
+/* Of many kernels under way the last are named, and how to find the one. */
+static void body_of_a_fault_lists_the_last_kernels(void)
+{
+    nb_card *c = cards_first();
+    nb_card_code *k = build(c, wrong_text, "wrong");
+    nb_card_code *good = build(c, scale_text, "scale");
+    void *p = alloc(c, 1024);
+    for (int i = 0; i < 40; i++)
+        need(scale(c, good, p, p, 1, 256));
+    need(launch_wrong(c, k, "gather, log"));
+    need(!nb_card_sync(c));
+    need(strstr(nb_error_message(), "in one of these or before: times; times"));
+    need(error_says("; gather, log (NABLA_CUDA_SYNC=1 finds the one)"));
+}
+TEST(a_fault_lists_the_last_kernels)
+
+/* A card that failed is no matter to another. */
+static void body_of_cards_are_apart(void)
+{
+    if (nb_card_count() < 2) alone_skips("there is one card");
+    nb_card *a = nb_card_at(0), *b = nb_card_at(1);
+    nb_card_code *k = build(a, wrong_text, "wrong");
+    nb_card_code *ka = build(a, scale_text, "scale");
+    nb_card_code *kb = build(b, scale_text, "scale");
+    float x[256] = {1, 2, 3}, y[256] = {0};
+    void *p = alloc(a, sizeof x), *q = alloc(b, sizeof x);
+    need(ka != kb && b->id == 1 && a->stream != b->stream);
+    need(nb_card_put(a, p, x, sizeof x) && nb_card_put(b, q, x, sizeof x));
+    need(scale(a, ka, p, p, 2, 256) && scale(b, kb, q, q, 3, 256));
+    need(nb_card_get(a, y, p, sizeof y) && y[2] == 6);
+    need(launch_wrong(a, k, "log") && !nb_card_sync(a));
+    need(error_says("GPU 0 ("));
+    need(nb_card_get(b, y, q, sizeof y) && y[2] == 9);
+    need(scale(b, kb, q, q, 3, 256) && nb_card_sync(b));
+    need(nb_card_get(b, y, q, sizeof y) && y[2] == 27);
+    need(!nb_card_ok(a) && error_says("GPU 0 ("));
+    nb_card_free(a, p, 0);
+    nb_card_free(b, q, 0);
+    nb_card_code_drop(k);
+    nb_card_code_drop(ka);
+    nb_card_code_drop(kb);
+    need(memory(a).blocks == 0 && memory(b).blocks == 0);
+    need(nb_memory_live() == 0);
+}
+
+static void cards_are_apart(void **state)
+{
+    (void)state;
+    test(body_of_cards_are_apart, "NABLA_SIM_CARDS=2");
+}
+
 static void body_of_waiting_finds_the_kernel(void)
 {
     nb_card *c = cards_first();
@@ -539,7 +590,9 @@ static void body_of_streams_wait_for_memory(void)
                                   stream, args, NULL) == 0);
     nb_card_free_on(c, stream, p);
     need(alloc(c, bytes) == p);
-    need(nb_card_zero(c, p, bytes) && nb_card_get(c, x, p, bytes));
+    need(nb_card_zero(c, p, bytes) && nb_card_sync(c));
+    need(c->api->StreamSynchronize(stream) == 0);
+    need(nb_card_get(c, x, p, bytes));
     for (int i = 0; i < N; i++)
         need(x[i] == 0);
     nb_card_free(c, p, bytes);
@@ -673,6 +726,8 @@ int main(void)
         cmocka_unit_test(shared_memory_is_opted_in_for),
         cmocka_unit_test(a_launch_that_fails_names_its_ops),
         cmocka_unit_test(a_late_fault_marks_the_card),
+        cmocka_unit_test(a_fault_lists_the_last_kernels),
+        cmocka_unit_test(cards_are_apart),
         cmocka_unit_test(waiting_finds_the_kernel),
         cmocka_unit_test(streams_wait_for_memory),
         cmocka_unit_test(a_forked_process_is_told),

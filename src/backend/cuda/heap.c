@@ -192,6 +192,7 @@ static nb_part *best(nb_part *p, size_t bytes, const void *stream)
         if (p->bytes < bytes || (found && p->bytes > found->bytes)) continue;
         bool free = p->stream == stream || !p->stream;
         if (!found || p->bytes < found->bytes || free) found = p;
+        if (free && p->bytes == bytes) break;
     }
     return found;
 }
