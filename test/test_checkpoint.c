@@ -398,31 +398,6 @@ static bool second_order(void)
     return ok;
 }
 
-static bool attempt(void)
-{
-    if (nb_scope_open() != NB_OK) return false;
-    bool ok = second_order();
-    nb_scope_close(0, NULL);
-    return ok;
-}
-
-static void faults(void)
-{
-    bool done = false, ok = attempt();
-    int64_t n = 0;
-    while (ok && !done && n < 100000) {
-        int64_t before = nb_memory_live();
-        nb_fault_set(++n);
-        done = attempt();
-        nb_fault_set(0);
-        ok = done ? !nb_error_code() : nb_error_code() == NB_EMEMORY;
-        nb_error_clear();
-        ok = ok && nb_memory_live() == before && !nb_traces_open();
-    }
-    expect(ok && done, "the failure of allocation %lld is survived",
-           (long long)n);
-}
-
 int main(void)
 {
     static void (*const all[])(void) = {values, policies, memory, misuse};
@@ -433,6 +408,6 @@ int main(void)
     }
     nb_caches_clear();
     expect(nb_nodes_live() == 0, "no node is left");
-    faults();
+    expect_survival("a checkpoint of second order", second_order);
     return tally();
 }

@@ -1143,44 +1143,11 @@ static bool blocks_that_move(void)
            nb_gather_all_axes(x) && nb_distributed_broadcast(x, NULL);
 }
 
-static bool attempt(bool (*run)(void))
-{
-    if (nb_scope_open() != NB_OK) return false;
-    bool ok = run();
-    nb_scope_close(0, NULL);
-    return ok;
-}
-
-static bool survives(bool (*run)(void), int64_t n, bool *done)
-{
-    int64_t before = nb_memory_live();
-    int open;
-    nb_fault_set(n);
-    *done = attempt(run);
-    nb_fault_set(0);
-    bool ok = *done ? !nb_error_code() : nb_error_code() == NB_EMEMORY;
-    nb_error_clear();
-    nb_lanes_open(&open);
-    return ok && nb_memory_live() == before && !open;
-}
-
 static void faults(void)
 {
-    static const struct {
-        const char *name;
-        bool (*run)(void);
-    } all[] = {{"a shard_map", a_shard_map},
-               {"lanes that move", lanes_that_move},
-               {"blocks that move", blocks_that_move}};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        bool done = false, ok = true;
-        int64_t n = 0;
-        expect(attempt(all[i].run), "%s runs", all[i].name);
-        while (ok && !done && n < 100000)
-            ok = survives(all[i].run, ++n, &done);
-        expect(ok && done, "%s survives the failure of allocation %lld",
-               all[i].name, (long long)n);
-    }
+    expect_survival("a shard_map", a_shard_map);
+    expect_survival("lanes that move", lanes_that_move);
+    expect_survival("blocks that move", blocks_that_move);
 }
 
 /* Each with the number of devices of its smallest mesh, which ranks have to be

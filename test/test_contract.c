@@ -4,26 +4,13 @@
 #include "ops/contract.h"
 #include "support/forms.h"
 #include "support/sample.h"
+#include "support/sentence.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
 
 #include <cmocka.h>
-
-static int open_scope(void **state)
-{
-    (void)state;
-    return nb_scope_open();
-}
-
-static int close_scope(void **state)
-{
-    (void)state;
-    nb_scope_close(0, NULL);
-    nb_error_clear();
-    return nb_stats_get().nodes_live != 0;
-}
 
 #define L(...) ((int64_t[]){__VA_ARGS__})
 
@@ -33,14 +20,6 @@ static nb_tensor *counting(nb_dtype d, int rank, const int64_t *size)
     for (int i = 0; i < 64; i++)
         v[i] = i + 1;
     return nb_cast(nb_constant(NB_F64, rank, size, v), d);
-}
-
-static void has_shape(nb_tensor *x, int rank, const int64_t *size)
-{
-    if (!x) fail_msg("%s", nb_error_message());
-    assert_int_equal(nb_rank(x), rank);
-    for (int d = 0; d < rank; d++)
-        assert_int_equal(nb_size(x, d), size[d]);
 }
 
 /* matmul */

@@ -943,13 +943,6 @@ static int open_scope(void **state)
     return nb_scope_open() != NB_OK;
 }
 
-static bool all_closed(void)
-{
-    int lanes;
-    nb_lanes_open(&lanes);
-    return lanes == 0 && nb_traces_open() == 0;
-}
-
 static int close_scope(void **state)
 {
     (void)state;

@@ -4,6 +4,7 @@
 #include "ops/conv.h"
 #include "support/forms.h"
 #include "support/sample.h"
+#include "support/sentence.h"
 #include "transform/derive.h"
 
 #include <math.h>
@@ -13,29 +14,7 @@
 
 #include <cmocka.h>
 
-static int open_scope(void **state)
-{
-    (void)state;
-    return nb_scope_open();
-}
-
-static int close_scope(void **state)
-{
-    (void)state;
-    nb_scope_close(0, NULL);
-    nb_error_clear();
-    return nb_stats_get().nodes_live != 0;
-}
-
 #define L(...) ((int64_t[]){__VA_ARGS__})
-
-static void has_shape(nb_tensor *x, int rank, const int64_t *size)
-{
-    if (!x) fail_msg("%s", nb_error_message());
-    assert_int_equal(nb_rank(x), rank);
-    for (int d = 0; d < rank; d++)
-        assert_int_equal(nb_size(x, d), size[d]);
-}
 
 static nb_tensor *some(int rank, const int64_t *size)
 {

@@ -4,6 +4,7 @@
  * Values are compared exactly where arithmetic is exact; a derivative is that
  * of the sum of the result. */
 #include "ops/ops.h"
+#include "support/sentence.h"
 #include "transform/derive.h"
 
 #include <float.h>
@@ -14,61 +15,7 @@
 
 #include <cmocka.h>
 
-enum { MOST = 16 };
 static const double inf = INFINITY, nan_ = NAN;
-
-static int open_scope(void **state)
-{
-    (void)state;
-    return nb_scope_open();
-}
-
-static int close_scope(void **state)
-{
-    (void)state;
-    nb_scope_close(0, NULL);
-    nb_error_clear();
-    return nb_stats_get().nodes_live != 0;
-}
-
-static nb_tensor *vector(nb_dtype d, int64_t n, const double *v)
-{
-    return nb_cast(nb_constant(NB_F64, 1, &n, v), d);
-}
-
-#define COUNT(...)     ((int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)))
-#define VECTOR(d, ...) vector(d, COUNT(__VA_ARGS__), (double[]){__VA_ARGS__})
-
-/* x is a vector of that dtype with these elements, up to a relative error. */
-static void is_near(nb_tensor *x, nb_dtype d, double error, int n,
-                    const double *expected)
-{
-    double got[MOST];
-    if (!x) fail_msg("%s", nb_error_message());
-    assert_int_equal(nb_dtype_of(x), d);
-    assert_int_equal(nb_elements(x), n);
-    assert_int_equal(nb_read(x, NB_F64, got), NB_OK);
-    for (int i = 0; i < n; i++) {
-        double e = expected[i];
-        bool same = isnan(e)
-                        ? isnan(got[i])
-                        : got[i] == e || fabs(got[i] - e) <= error * fabs(e);
-        if (!same) fail_msg("element %d is %.17g, not %.17g", i, got[i], e);
-    }
-}
-
-#define IS(x, d, ...) \
-    is_near(x, d, 0, COUNT(__VA_ARGS__), (double[]){__VA_ARGS__})
-#define NEAR(x, d, error, ...) \
-    is_near(x, d, error, COUNT(__VA_ARGS__), (double[]){__VA_ARGS__})
-
-static void refused(nb_tensor *x, nb_status code, const char *says)
-{
-    assert_null(x);
-    assert_int_equal(nb_error_code(), code);
-    assert_non_null(strstr(nb_error_message(), says));
-    nb_error_clear();
-}
 
 /* Op `name` of one or two tensors; attributes as by default. */
 static nb_tensor *call(const char *name, int n, nb_tensor *const *x)

@@ -2,6 +2,7 @@
  * and their ends, NaN, equals, layouts, refusals, lack of memory. */
 #include "base/memory.h"
 #include "ops/reduce.h"
+#include "support/sentence.h"
 #include "transform/derive.h"
 
 #include <math.h>
@@ -12,29 +13,8 @@
 
 #include <cmocka.h>
 
-enum { MOST = 64 };
 static const double inf = INFINITY, nan_ = NAN;
 
-static int open_scope(void **state)
-{
-    (void)state;
-    return nb_scope_open();
-}
-
-static int close_scope(void **state)
-{
-    (void)state;
-    nb_scope_close(0, NULL);
-    nb_error_clear();
-    return nb_stats_get().nodes_live != 0;
-}
-
-#define COUNT(...) ((int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)))
-#define VALUES(...)                \
-    COUNT(__VA_ARGS__), (double[]) \
-    {                              \
-        __VA_ARGS__                \
-    }
 #define SHAPE(...)                                                         \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]) \
     {                                                                      \
@@ -45,46 +25,6 @@ static int close_scope(void **state)
     {              \
         a          \
     }
-
-static nb_tensor *vector(nb_dtype d, int n, const double *v)
-{
-    return nb_cast(nb_constant(NB_F64, 1, (int64_t[]){n}, v), d);
-}
-
-#define VECTOR(d, ...) vector(d, VALUES(__VA_ARGS__))
-
-static void is(nb_tensor *x, nb_dtype d, int n, const double *expected)
-{
-    double got[MOST];
-    if (!x) fail_msg("%s", nb_error_message());
-    assert_int_equal(nb_dtype_of(x), d);
-    assert_int_equal(nb_elements(x), n);
-    assert_int_equal(nb_read(x, NB_F64, got), NB_OK);
-    for (int i = 0; i < n; i++) {
-        double e = expected[i];
-        bool same = isnan(e) ? isnan(got[i]) : got[i] == e;
-        if (!same) fail_msg("element %d is %.17g, not %.17g", i, got[i], e);
-    }
-}
-
-#define IS(x, d, ...) is(x, d, VALUES(__VA_ARGS__))
-
-static void has_shape(nb_tensor *x, int rank, const int64_t *shape)
-{
-    if (!x) fail_msg("%s", nb_error_message());
-    assert_int_equal(nb_rank(x), rank);
-    for (int d = 0; d < rank; d++)
-        assert_int_equal(nb_size(x, d), shape[d]);
-}
-
-static void refused(nb_tensor *x, nb_status code, const char *says)
-{
-    assert_null(x);
-    assert_int_equal(nb_error_code(), code);
-    if (!strstr(nb_error_message(), says))
-        fail_msg("\"%s\" does not say \"%s\"", nb_error_message(), says);
-    nb_error_clear();
-}
 
 static nb_tensor *matrix(nb_dtype d, int64_t m, int64_t n, const double *v)
 {

@@ -27,14 +27,6 @@ static nb_tensor *call2(nb_func *f, nb_tensor *x, nb_tensor *y)
     return nb_func_call1(f, 2, (nb_tensor *[]){x, y});
 }
 
-/* No vmap and no differentiation is open. */
-static bool all_closed(void)
-{
-    int lanes;
-    nb_lanes_open(&lanes);
-    return !lanes && !nb_traces_open();
-}
-
 static nb_tensor *total(nb_tensor *x)
 {
     return nb_reduce_sum(x, -1, NULL, false);
@@ -1387,45 +1379,12 @@ static bool a_step_back(void)
     return ok;
 }
 
-static bool attempt(bool (*run)(void))
-{
-    if (nb_scope_open() != NB_OK) return false;
-    bool ok = run();
-    nb_scope_close(0, NULL);
-    return ok;
-}
-
-/* Whether the n-th allocation's failure is survived; *done: there is none. */
-static bool survives(bool (*run)(void), int64_t n, bool *done)
-{
-    int64_t before = nb_memory_live();
-    nb_fault_set(n);
-    *done = attempt(run);
-    nb_fault_set(0);
-    bool ok = *done ? !nb_error_code() : nb_error_code() == NB_EMEMORY;
-    nb_error_clear();
-    return ok && nb_memory_live() == before && all_closed();
-}
-
-/* Outside of all scopes, whose own memory would count. */
 static void faults(void)
 {
-    static const struct {
-        const char *name;
-        bool (*run)(void);
-    } all[] = {{"grad of vmap", grad_of_vmap},
-               {"lanes that talk", talk_of_lanes},
-               {"a jacobian in pieces", jacobian_in_pieces},
-               {"backward", a_step_back}};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        bool done = false, ok = true;
-        int64_t n = 0;
-        expect(attempt(all[i].run), "%s runs", all[i].name);
-        while (ok && !done && n < 100000)
-            ok = survives(all[i].run, ++n, &done);
-        expect(ok && done, "%s survives the failure of allocation %lld",
-               all[i].name, (long long)n);
-    }
+    expect_survival("grad of vmap", grad_of_vmap);
+    expect_survival("lanes that talk", talk_of_lanes);
+    expect_survival("a jacobian in pieces", jacobian_in_pieces);
+    expect_survival("backward", a_step_back);
 }
 
 int main(void)

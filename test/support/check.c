@@ -1,8 +1,8 @@
 /* check.c - the slow way to every transform. */
 #include "support/check.h"
 
+#include "base/memory.h"
 #include "support/ranks.h"
-
 #include "transform/func.h"
 
 #include <math.h>
@@ -53,6 +53,44 @@ void none_leaks(size_t n, void (*const *test)(void))
         nb_caches_clear();
         if (i) expect(nb_memory_live() <= before + 64, "%zu leaks", i);
     }
+}
+
+bool all_closed(void)
+{
+    int lanes;
+    nb_lanes_open(&lanes);
+    return !lanes && !nb_traces_open();
+}
+
+static bool attempt(bool (*run)(void))
+{
+    if (nb_scope_open() != NB_OK) return false;
+    bool ok = run();
+    nb_scope_close(0, NULL);
+    return ok;
+}
+
+/* Whether the n-th allocation's failure is survived; *done: there is none. */
+static bool survives(bool (*run)(void), int64_t n, bool *done)
+{
+    int64_t before = nb_memory_live();
+    nb_fault_set(n);
+    *done = attempt(run);
+    nb_fault_set(0);
+    bool ok = *done ? !nb_error_code() : nb_error_code() == NB_EMEMORY;
+    nb_error_clear();
+    return ok && nb_memory_live() == before && all_closed();
+}
+
+void expect_survival(const char *name, bool (*run)(void))
+{
+    bool done = false, ok = true;
+    int64_t n = 0;
+    expect(attempt(run), "%s runs", name);
+    while (ok && !done && n < 100000)
+        ok = survives(run, ++n, &done);
+    expect(ok && done, "%s survives the failure of allocation %lld", name,
+           (long long)n);
 }
 
 nb_tensor *draw(int rank, const int64_t *size, double lo, double hi)

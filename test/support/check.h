@@ -53,6 +53,14 @@ int tally(void);
  * which sets up what stays, leaves memory behind. */
 void none_leaks(size_t n, void (*const *test)(void));
 
+/* No vmap and no differentiation is open. */
+bool all_closed(void);
+
+/* Runs it in a scope of its own, then with every allocation failing in turn:
+ * that is an error, after which all is closed and no memory is lost.  Outside of
+ * all scopes, whose own memory would count. */
+void expect_survival(const char *name, bool (*run)(void));
+
 nb_tensor *draw(int rank, const int64_t *size, double lo, double hi);
 nb_tensor *vec(int64_t n, const double *v);
 bool is(nb_tensor *x, int64_t n, const double *v);
