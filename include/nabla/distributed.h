@@ -5,7 +5,14 @@
  * 1.  A mesh that cannot be dealt out evenly is refused where a tensor is put on
  * it.  Where there is one process it has all devices.  A device that fails, ends
  * early or stays away makes the others fail, with an error that names it and
- * what they were waiting in. */
+ * what they were waiting in.
+ *
+ * Processes of one machine read large messages out of each other's memory, where
+ * the system lets processes of one user do so (on Linux, if
+ * kernel.yama.ptrace_scope is 0 or a container has SYS_PTRACE), else they copy
+ * them through memory that they share.  Results are the same, whichever way.
+ * The environment variable NABLA_SHM can say `rings`, for copies only, or `0`,
+ * for MPI alone. */
 #ifndef NABLA_DISTRIBUTED_H
 #define NABLA_DISTRIBUTED_H
 

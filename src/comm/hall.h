@@ -21,13 +21,17 @@ typedef struct nb_seat {
     int unread;  /* of its messages to them */
     int readers; /* who copy from it right now */
     bool asleep, over;
-    int gone;          /* a peer that will not come, or -1 */
-    const void **data; /* that a reader sees */
+    int gone; /* a peer that will not come, or -1 */
 
     /* Of messages to and from other processes (remote.c). */
     int next; /* message to send; and how much of it is sent */
     size_t sent;
-    int arriving;         /* messages that are not all there */
+    int arriving; /* messages that are not all there */
+    int pending;  /* of them, those that cannot be read yet */
+    int offered;  /* messages that have not been taken; by position: */
+    int *untaken;
+    int torn;             /* a peer whose memory could not be read, or -1 */
+    bool barred;          /* and will not be */
     uint64_t moved;       /* packets so far, to see whether there is progress */
     nb_parcel *parcel;    /* what came for it, in order */
     const nb_parcel *odd; /* one that it does not expect */
@@ -57,13 +61,26 @@ bool nb_seat_is_of(int position, int rank);
 void nb_seat_wake(nb_seat *s);
 void nb_hall_wake_all(void);
 
+/* Of messages, the one to or from that peer with `before` others in front of
+ * it, or NULL. */
+const nb_message *nb_message_nth(int n, const nb_message *m, int peer,
+                                 int before);
+
 /* All of these with the lock held. */
+
+/* fetch.c: reads all that the seat receives and that lies somewhere, in this
+ * process or another, the lock released. */
+bool nb_seat_read(nb_seat *a);
 
 /* A run begins, or cannot, for the reason in the error that is set. */
 bool nb_remote_start(bool ok);
 
-/* The seat has posted: binds what has come already. */
+/* The seat has posted: sends what can be sent, binds what has come already. */
 void nb_remote_post(nb_seat *a);
+
+/* Whether all that comes from other processes can be read where it is, or comes
+ * by itself. */
+bool nb_remote_is_ready(const nb_seat *a);
 
 /* Sends, and takes what has come, for whomever; whether there was anything. */
 bool nb_remote_work(nb_seat *a);

@@ -23,23 +23,31 @@ static struct {
     uint64_t lost; /* a run of which there was no memory to keep a packet */
 } box;
 
+/* And not news, which concern whoever is there. */
+static bool is_of_run(const nb_packet *k)
+{
+    return k->kind < NB_PACKET_FAIL;
+}
+
 static void take(const nb_packet *k, bool running)
 {
     nb_hall *h = nb_hall_get();
-    if (k->kind != NB_PACKET_DATUM) {
+    if (!is_of_run(k)) {
         nb_news_take(k, running);
         return;
     }
     if (!running || k->run != h->run || h->first >= 0) return;
     if (!nb_seat_is_of(k->to, h->rank) || !nb_seat_is_of(k->from, (int)k->rank))
         nb_blame_rank((int)k->rank, "it runs a program over another mesh");
+    else if (k->kind == NB_PACKET_TAKEN)
+        nb_outbox_thanked(&h->at[k->to], k);
     else
         nb_parcel_take(&h->at[k->to], k);
 }
 
 static bool is_early(const nb_packet *k)
 {
-    return k->kind == NB_PACKET_DATUM && k->run > nb_hall_get()->run;
+    return is_of_run(k) && k->run > nb_hall_get()->run;
 }
 
 bool nb_inbox_take_rings(bool running)

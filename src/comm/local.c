@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "comm/shm.h"
 #include "comm/stats.h"
 #include "nabla/distributed.h"
 
@@ -69,23 +70,12 @@ bool nb_seat_is_of(int position, int rank)
            hall.at[position].rank == rank;
 }
 
-/* The message with `before` others to or from that peer in front of it. */
-static const nb_message *nth(int n, const nb_message *m, int peer, int before)
+const nb_message *nb_message_nth(int n, const nb_message *m, int peer,
+                                 int before)
 {
     for (int i = 0; i < n; i++)
         if (m[i].peer == peer && before-- == 0) return &m[i];
     return NULL;
-}
-
-/* Message j that a receives, as its peer sends it. */
-static const nb_message *partner(const nb_seat *a, int j)
-{
-    const nb_message *m = a->post->recv;
-    const nb_post *from = hall.at[m[j].peer].post;
-    int before = 0;
-    for (int i = 0; i < j; i++)
-        before += m[i].peer == m[j].peer;
-    return nth(from->nsend, from->send, a->position, before);
 }
 
 /* Whether what a sends to b is what b receives from it. */
@@ -93,9 +83,9 @@ static bool fits(const nb_seat *a, const nb_seat *b)
 {
     for (int i = 0;; i++) {
         const nb_message *x =
-            nth(a->post->nsend, a->post->send, b->position, i);
+            nb_message_nth(a->post->nsend, a->post->send, b->position, i);
         const nb_message *y =
-            nth(b->post->nrecv, b->post->recv, a->position, i);
+            nb_message_nth(b->post->nrecv, b->post->recv, a->position, i);
         if (!x && !y) return true;
         if (!x || !y || x->bytes != y->bytes) return false;
     }
@@ -182,6 +172,13 @@ static bool late(const nb_seat *a)
                    b->number ? "; it was last in " : "", b->where);
 }
 
+static bool barred(const nb_seat *a)
+{
+    char who[NB_WHO];
+    return nb_fail(NB_ERUNTIME, "%s: the memory of %s cannot be read", a->where,
+                   nb_device_text(a->torn, who));
+}
+
 /* Rests until woken, or until something may have come from elsewhere. */
 static bool rest(nb_seat *a, double end)
 {
@@ -194,7 +191,7 @@ static bool rest(nb_seat *a, double end)
 
 static bool is_ready(const nb_seat *a)
 {
-    return a->lacking == 0;
+    return a->lacking == 0 && (!hall.spans || nb_remote_is_ready(a));
 }
 
 static bool is_done(const nb_seat *a)
@@ -204,13 +201,14 @@ static bool is_done(const nb_seat *a)
 
 static bool is_hopeless(const nb_seat *a)
 {
-    return hall.first >= 0 || a->gone >= 0 || a->odd || a->starved;
+    return hall.first >= 0 || a->gone >= 0 || a->odd || a->starved || a->barred;
 }
 
 static bool despair(nb_seat *a)
 {
     if (hall.first >= 0) return struck(a);
     if (a->starved) return nb_fail_memory(0, "messages");
+    if (a->barred) return barred(a);
     return a->odd ? nb_remote_differs(a, a->odd) : ended(a, a->gone);
 }
 
@@ -234,43 +232,6 @@ static bool await(nb_seat *a, bool (*is_so)(const nb_seat *))
     return !is_hopeless(a) || despair(a);
 }
 
-/* Outside of the lock: the peers stay as long as they have a reader. */
-static void copy(const nb_seat *a)
-{
-    const nb_post *p = a->post;
-    int seen = 0;
-    for (int j = 0; j < p->nrecv; j++) {
-        if (!nb_seat_is_here(p->recv[j].peer)) continue;
-        const nb_message *m = partner(a, j);
-        if (p->reader && !p->recv[j].data)
-            a->data[seen++] = m->data;
-        else if (m->bytes)
-            memcpy(p->recv[j].data, m->data, m->bytes);
-    }
-    if (seen > 0) p->reader->read(p->reader->ctx, 0, p->recv[0].bytes, a->data);
-}
-
-static void count_readers(nb_seat *a, int by)
-{
-    for (int j = 0; j < a->post->nrecv; j++) {
-        nb_seat *b = &hall.at[a->post->recv[j].peer];
-        if (!nb_seat_is_here(b->position)) continue;
-        b->readers += by;
-        if (by > 0) continue;
-        b->unread--;
-        if (b->unread == 0 || b->readers == 0) nb_seat_wake(b);
-    }
-}
-
-static void read_all(nb_seat *a)
-{
-    count_readers(a, 1);
-    pthread_mutex_unlock(&hall.lock);
-    copy(a);
-    pthread_mutex_lock(&hall.lock);
-    count_readers(a, -1);
-}
-
 static bool take_part(nb_seat *a)
 {
     if (hall.first >= 0) return struck(a);
@@ -278,9 +239,7 @@ static bool take_part(nb_seat *a)
         !look_for(a, a->post->nrecv, a->post->recv) || !tell(a))
         return false;
     if (hall.spans) nb_remote_post(a);
-    if (!await(a, is_ready)) return false;
-    read_all(a);
-    return await(a, is_done);
+    return await(a, is_ready) && nb_seat_read(a) && await(a, is_done);
 }
 
 static void withdraw(nb_seat *a)
@@ -350,23 +309,23 @@ static void leave(nb_link *l, nb_device *me)
     pthread_mutex_unlock(&hall.lock);
 }
 
-/* One block, for ever: a link to the one before, seats, what they see, what they
- * lack. */
+/* One block, for ever: a link to the one before, seats, whom they offer to and
+ * whom they lack. */
 static bool make_room(int n)
 {
-    size_t each = sizeof(nb_seat) + (size_t)n * (sizeof(void *) + sizeof(bool));
+    size_t each = sizeof(nb_seat) + (size_t)n * (sizeof(int) + sizeof(bool));
     pthread_condattr_t monotonic;
     if (n <= hall.room) return true;
     void **block = nb_alloc_forever(sizeof *block + (size_t)n * each);
     if (!block) return false;
     nb_seat *at = (nb_seat *)(block + 1);
-    const void **data = (const void **)(at + n);
-    bool *lacks = (bool *)(data + (size_t)n * (size_t)n);
+    int *untaken = (int *)(at + n);
+    bool *lacks = (bool *)(untaken + (size_t)n * (size_t)n);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     for (int i = 0; i < n; i++) {
         pthread_cond_init(&at[i].wake, &monotonic);
-        at[i].data = data + (size_t)i * (size_t)n;
+        at[i].untaken = untaken + (size_t)i * (size_t)n;
         at[i].lacks = lacks + (size_t)i * (size_t)n;
     }
     pthread_condattr_destroy(&monotonic);
@@ -382,8 +341,8 @@ static void sit_down(nb_seat *a, int position)
     a->position = position;
     a->number = 0;
     a->where[0] = '\0';
-    a->over = a->starved = false;
-    a->gone = -1;
+    a->over = a->starved = a->barred = false;
+    a->gone = a->torn = -1;
     a->odd = NULL;
 }
 
@@ -421,7 +380,9 @@ nb_link *nb_link_get(const nb_mesh *m)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     static nb_link local = {"local", 0, exchange, fail, start, leave};
-    static nb_link mpi = {"mpi", PIECE, exchange, fail, start, leave};
+    static nb_link near = {"mpi", 0, exchange, fail, start, leave};
+    static nb_link far = {"mpi", PIECE, exchange, fail, start, leave};
     pthread_once(&once, prepare);
-    return nb_devices_here(m) == m->ndevices ? &local : &mpi;
+    if (nb_devices_here(m) == m->ndevices) return &local;
+    return nb_shm_reads_all() ? &near : &far;
 }

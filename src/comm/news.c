@@ -4,6 +4,7 @@
 #include "comm/remote_parts.h"
 
 #include "base/memory.h"
+#include "comm/shm.h"
 
 #include <stdio.h>
 
@@ -85,21 +86,24 @@ static bool is_past(int rank)
 }
 
 /* Nothing has come, and all that was sent is here: who is gone, or in another
- * run, will send nothing more.  But that it failed in this one, and why, may be
- * on its way over the wire, so it gets a moment. */
+ * run, or has taken back what it offered, will send nothing more.  But that it
+ * failed in this one, and why, may be on its way over the wire, so it gets a
+ * moment. */
 void nb_doubt(nb_seat *a)
 {
-    int peer = nb_remote_missing(a);
+    bool torn = a->torn >= 0;
+    int peer = torn ? a->torn : nb_remote_missing(a);
     if (peer < 0) return;
     int rank = nb_hall_get()->at[peer].rank;
-    if (news.from[rank].bye) {
+    if (news.from[rank].bye || nb_shm_is_gone(rank)) {
         nb_blame(peer, "its process has come to its end");
-    } else if (!is_past(rank)) {
+    } else if (!torn && !is_past(rank)) {
         a->doubted = 0;
     } else if (a->doubted == 0) {
         a->doubted = nb_clock();
     } else if (nb_clock() > a->doubted + GRACE) {
-        nb_blame(peer, "it is past this program already");
+        a->barred = torn;
+        if (!torn) nb_blame(peer, "it is past this program already");
     }
 }
 
@@ -117,6 +121,14 @@ bool nb_news_all_left(void)
 {
     for (int i = 0; i < news.size; i++)
         if (i != news.rank && !news.from[i].bye) return false;
+    return true;
+}
+
+bool nb_news_none_awaited(void)
+{
+    for (int i = 0; i < news.size; i++)
+        if (i != news.rank && !news.from[i].bye && !nb_shm_is_gone(i))
+            return false;
     return true;
 }
 

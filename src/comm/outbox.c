@@ -1,8 +1,8 @@
 /* outbox.c - messages on their way to other processes.
  *
  * They are cut into packets, which go through shared memory where there is some,
- * else over the wire.  Notices always go over the wire, so that full rings do
- * not matter. */
+ * else over the wire; or a packet offers what its receiver can read where it is.
+ * Notices always go over the wire, so that full rings do not matter. */
 #include "comm/remote_parts.h"
 
 #include "base/memory.h"
@@ -84,27 +84,43 @@ static bool push(int rank, const nb_packet *p, const void *text,
                      text, data);
 }
 
+static nb_packet packet_of(const nb_seat *a, const nb_message *m)
+{
+    return (nb_packet){.kind = NB_PACKET_DATUM,
+                       .text = a->sent ? 0 : (uint32_t)strlen(a->where) + 1,
+                       .from = a->position,
+                       .to = m->peer,
+                       .rank = (uint32_t)box.wire->rank,
+                       .run = nb_hall_get()->run,
+                       .round = a->number,
+                       .what = a->what,
+                       .at = a->sent,
+                       .total = m->bytes};
+}
+
+static bool offer(nb_seat *a, const nb_message *m, int rank)
+{
+    nb_packet p = packet_of(a, m);
+    p.kind = NB_PACKET_OFFER;
+    p.at = (uintptr_t)m->data;
+    if (!push(rank, &p, a->where, NULL)) return false;
+    a->next++;
+    a->offered++;
+    a->untaken[m->peer]++;
+    return true;
+}
+
 /* The next packet of what the seat sends; false if it has to wait. */
 static bool send_one(nb_seat *a)
 {
     const nb_message *m = &a->post->send[a->next];
+    int rank = nb_hall_get()->at[m->peer].rank;
+    if (nb_shm_offers(rank, m->bytes)) return offer(a, m, rank);
+    nb_packet p = packet_of(a, m);
     size_t left = m->bytes - a->sent;
-    if (left > NB_PACKET_DATA) left = NB_PACKET_DATA;
-    nb_packet p = {.kind = NB_PACKET_DATUM,
-                   .text = a->sent ? 0 : (uint32_t)strlen(a->where) + 1,
-                   .bytes = (uint32_t)left,
-                   .from = a->position,
-                   .to = m->peer,
-                   .rank = (uint32_t)box.wire->rank,
-                   .run = nb_hall_get()->run,
-                   .round = a->number,
-                   .what = a->what,
-                   .at = a->sent,
-                   .total = m->bytes};
-    if (!push(nb_hall_get()->at[m->peer].rank, &p, a->where,
-              (char *)m->data + a->sent))
-        return false;
-    a->sent += left;
+    p.bytes = (uint32_t)(left < NB_PACKET_DATA ? left : NB_PACKET_DATA);
+    if (!push(rank, &p, a->where, (char *)m->data + a->sent)) return false;
+    a->sent += p.bytes;
     if (a->sent == m->bytes) {
         a->next++;
         a->sent = 0;
@@ -125,6 +141,25 @@ bool nb_outbox_send(nb_seat *a)
         any = true;
     }
     return any;
+}
+
+bool nb_outbox_thank(const nb_seat *a, int to)
+{
+    nb_packet p = {.kind = NB_PACKET_TAKEN,
+                   .from = a->position,
+                   .to = to,
+                   .rank = (uint32_t)box.wire->rank,
+                   .run = nb_hall_get()->run,
+                   .round = a->number};
+    return push(nb_hall_get()->at[to].rank, &p, NULL, NULL);
+}
+
+void nb_outbox_thanked(nb_seat *a, const nb_packet *k)
+{
+    if (!a->post || k->round != a->number || a->untaken[k->from] == 0) return;
+    a->untaken[k->from]--;
+    a->moved++;
+    if (--a->offered == 0) nb_seat_wake(a);
 }
 
 bool nb_outbox_open(const nb_wire *w)

@@ -15,6 +15,8 @@ enum {
 
 typedef enum nb_packet_kind {
     NB_PACKET_DATUM, /* part of a message; text: where the sender is */
+    NB_PACKET_OFFER, /* a message, at `at` in the sender's memory */
+    NB_PACKET_TAKEN, /* from whom it was offered to: it has been read */
     NB_PACKET_FAIL,  /* a device has failed in that run; text: why */
     NB_PACKET_BYE    /* the process comes to its end */
 } nb_packet_kind;

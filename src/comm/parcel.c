@@ -1,25 +1,14 @@
 /* parcel.c - what has come for a device from devices of other processes.
  *
- * A parcel is a message, or as much of it as is there.  One that comes while
- * its receiver is in that round goes straight to where it belongs; one that
- * comes before is kept until then. */
+ * What comes in packets while its receiver is in that round goes straight to
+ * where it belongs; what comes before is kept until then, and so are several
+ * messages that a reader sees together.  What is offered stays where it is. */
 #include "comm/remote_parts.h"
 
 #include "base/memory.h"
 
 #include <stdio.h>
 #include <string.h>
-
-struct nb_parcel {
-    nb_parcel *next;
-    int from;
-    uint64_t round, what;
-    size_t filled, total;
-    bool own; /* data is the parcel's, not the receiver's */
-    char *data;
-    const nb_reader *reader; /* of the receiver, who has no data */
-    char where[NB_WHERE];
-};
 
 /* The message that the seat expects as the parcel, or NULL: as many from that
  * peer come before it in the round. */
@@ -58,6 +47,54 @@ static void put(nb_parcel *p, size_t at, const void *data, size_t bytes)
         memcpy(p->data + at, data, bytes);
 }
 
+/* Whether a reader sees this one, and others with it. */
+static bool is_seen_with_others(const nb_post *p, const nb_message *m)
+{
+    return p->reader && !m->data && p->nrecv > 1 && !p->recv[1].data;
+}
+
+static bool make_room(nb_parcel *p)
+{
+    if (p->own || p->total == 0) return true;
+    p->data = nb_alloc(p->total);
+    return p->own = p->data;
+}
+
+static void starve(nb_seat *a)
+{
+    a->starved = true;
+    nb_error_clear();
+    nb_seat_wake(a);
+}
+
+/* It can be read, or needs not be. */
+static void at_hand(nb_seat *a)
+{
+    if (--a->pending == 0) nb_seat_wake(a);
+}
+
+/* All of it has come in packets. */
+static void complete(nb_seat *a, const nb_parcel *p)
+{
+    if (is_seen_with_others(a->post, p->message))
+        at_hand(a);
+    else
+        arrived(a);
+}
+
+/* What there is of it goes where it belongs. */
+static void forward(nb_seat *a, nb_parcel *p)
+{
+    const nb_message *m = p->message;
+    char *kept = p->own ? p->data : NULL;
+    at_hand(a);
+    p->own = false;
+    p->data = m->data;
+    p->reader = m->data ? NULL : a->post->reader;
+    if (p->filled) put(p, 0, kept, p->filled);
+    nb_free(kept);
+}
+
 /* Gives a parcel to the seat, which is in a round, if it is of that round. */
 static void bind(nb_seat *a, nb_parcel *p)
 {
@@ -70,13 +107,16 @@ static void bind(nb_seat *a, nb_parcel *p)
         a->odd = p;
         return;
     }
-    char *kept = p->own ? p->data : NULL;
-    p->own = false;
-    p->data = m->data;
-    p->reader = m->data ? NULL : a->post->reader;
-    if (p->filled) put(p, 0, kept, p->filled);
-    nb_free(kept);
-    if (p->filled == p->total) arrived(a);
+    p->message = m;
+    if (p->offer) {
+        at_hand(a);
+        return;
+    }
+    if (!is_seen_with_others(a->post, m))
+        forward(a, p);
+    else if (!make_room(p))
+        starve(a);
+    if (p->filled == p->total) complete(a, p);
 }
 
 static nb_parcel *begin(nb_seat *a, const nb_packet *k, const char *text)
@@ -85,13 +125,10 @@ static nb_parcel *begin(nb_seat *a, const nb_packet *k, const char *text)
     if (!p) return NULL;
     *p = (nb_parcel){
         .from = k->from, .round = k->round, .what = k->what, .total = k->total};
+    if (k->kind == NB_PACKET_OFFER) p->offer = k->at;
     snprintf(p->where, sizeof p->where, "%.*s", (int)k->text, text);
     bool now = a->post && k->round == a->number;
-    if (!now && k->total) {
-        p->own = true;
-        p->data = nb_alloc(k->total);
-        if (!p->data) return nb_free(p), NULL;
-    }
+    if (!now && !p->offer && !make_room(p)) return nb_free(p), NULL;
     while (*at)
         at = &(*at)->next;
     *at = p;
@@ -110,23 +147,47 @@ static nb_parcel *unfinished(nb_seat *a, const nb_packet *k)
 void nb_parcel_take(nb_seat *a, const nb_packet *k)
 {
     const char *text = (const char *)(k + 1);
-    nb_parcel *p = k->at == 0 ? begin(a, k, text) : unfinished(a, k);
+    bool first = k->kind == NB_PACKET_OFFER || k->at == 0;
+    nb_parcel *p = first ? begin(a, k, text) : unfinished(a, k);
     if (!p) {
-        a->starved = a->starved || k->at == 0;
-        nb_error_clear();
-        nb_seat_wake(a);
+        if (first) starve(a);
         return;
     }
-    if (k->at == 0 && a->post) bind(a, p);
+    if (first && a->post) bind(a, p);
     a->moved++;
-    if (a->odd == p) {
-        nb_seat_wake(a);
-        return;
-    }
-    bool whole = p->filled == p->total;
-    if (k->bytes) put(p, k->at, (const char *)k + nb_packet_data(k), k->bytes);
+    if (a->odd == p) nb_seat_wake(a);
+    if (a->odd == p || a->starved || k->bytes == 0) return;
+    put(p, k->at, (const char *)k + nb_packet_data(k), k->bytes);
     p->filled += k->bytes;
-    if (a->post && !p->own && p->filled == p->total && !whole) arrived(a);
+    if (p->message && p->filled == p->total) complete(a, p);
+}
+
+nb_parcel *nb_parcel_find(const nb_seat *a, const nb_message *m)
+{
+    nb_parcel *p = a->parcel;
+    while (p->message != m)
+        p = p->next;
+    return p;
+}
+
+void nb_parcel_read(nb_seat *a, nb_parcel *p)
+{
+    p->read = p->offer;
+    if (!p->offer && is_seen_with_others(a->post, p->message)) arrived(a);
+    a->moved++;
+}
+
+bool nb_parcels_thank(nb_seat *a)
+{
+    bool any = false;
+    for (nb_parcel *p = a->parcel; p; p = p->next) {
+        if (!p->read || !nb_outbox_thank(a, p->from)) continue;
+        p->read = false;
+        p->filled = p->total;
+        arrived(a);
+        any = true;
+    }
+    return any;
 }
 
 int nb_remote_missing(const nb_seat *a)
@@ -138,7 +199,10 @@ int nb_remote_missing(const nb_seat *a)
     }
     for (const nb_parcel *p = a->parcel; p; p = p->next)
         if (p->round == a->number && p->filled < p->total) return p->from;
-    return a->next < a->post->nsend ? a->post->send[a->next].peer : -1;
+    if (a->next < a->post->nsend) return a->post->send[a->next].peer;
+    for (int i = 0; i < nb_hall_get()->mesh->ndevices; i++)
+        if (a->untaken[i] > 0) return i;
+    return -1;
 }
 
 bool nb_remote_differs(const nb_seat *a, const nb_parcel *p)
@@ -158,6 +222,7 @@ void nb_parcels_bind(nb_seat *a)
     a->arriving = 0;
     for (int j = 0; j < a->post->nrecv; j++)
         a->arriving += !nb_seat_is_here(a->post->recv[j].peer);
+    a->pending = a->arriving;
     for (nb_parcel *p = a->parcel; p && !a->odd; p = p->next)
         bind(a, p);
 }

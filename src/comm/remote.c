@@ -15,6 +15,7 @@
 
 #include <sched.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 static struct {
@@ -37,6 +38,7 @@ const char *nb_device_text(int position, char text[NB_WHO])
 bool nb_remote_work(nb_seat *a)
 {
     bool any = nb_outbox_send(a);
+    any |= nb_parcels_thank(a);
     any |= nb_inbox_take_rings(true);
     if (any && net.near) return true;
     /* A goodbye comes after all else: look once more for that. */
@@ -45,9 +47,14 @@ bool nb_remote_work(nb_seat *a)
     return any;
 }
 
+bool nb_remote_is_ready(const nb_seat *a)
+{
+    return a->pending == 0;
+}
+
 bool nb_remote_is_done(const nb_seat *a)
 {
-    return a->next == a->post->nsend && a->arriving == 0 &&
+    return a->next == a->post->nsend && a->arriving == 0 && a->offered == 0 &&
            nb_outbox_is_flushed();
 }
 
@@ -104,13 +111,20 @@ void nb_remote_post(nb_seat *a)
     a->sent = 0;
     a->doubted = 0;
     net.idle = 0;
+    nb_outbox_send(a);
     nb_parcels_bind(a);
 }
 
-/* Another who waits listens from now on. */
+/* What is still offered must not be read from here on.  Another who waits listens
+ * now. */
 void nb_remote_withdraw(nb_seat *a)
 {
     nb_hall *h = nb_hall_get();
+    if (a->offered > 0) {
+        nb_shm_take_back(h->run);
+        memset(a->untaken, 0, (size_t)h->mesh->ndevices * sizeof(int));
+        a->offered = 0;
+    }
     a->odd = NULL;
     nb_parcels_forget(a, h->first < 0 ? a->number : UINT64_MAX);
     for (int i = 0; i < h->mesh->ndevices; i++)
@@ -166,7 +180,8 @@ void nb_remote_close(void)
         nb_inbox_take_early(false);
         bool more = nb_inbox_take_rings(false);
         if (nb_inbox_take_wire(false) || more) continue;
-        if (!nb_news_are_good() && nb_clock() > end) break;
+        bool enough = nb_clock() > end || nb_news_none_awaited();
+        if (!nb_news_are_good() && enough) break;
         doze();
     }
     nb_shm_close();

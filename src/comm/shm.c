@@ -11,6 +11,8 @@
 #include "comm/shm.h"
 
 #include "base/memory.h"
+#include "comm/peer.h"
+#include "comm/stream.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,6 +33,8 @@ enum { SKIP = 1000, LINE = 64, NAME = 64 };
  * in containers there is often little memory to share. */
 static const size_t MOST = (size_t)4 << 20, LEAST = (size_t)512 << 10;
 static const size_t ALL = (size_t)8 << 20;
+/* Messages that are offered: smaller ones are copied sooner. */
+static const size_t OFFERED = (size_t)8 << 10;
 
 typedef struct ring {
     alignas(LINE) atomic_size_t head;
@@ -41,18 +45,25 @@ typedef struct segment {
     uint64_t mark; /* so that a stranger's is not taken for ours */
     alignas(LINE) atomic_uint bell;
     atomic_int asleep;
-    ring ring[]; /* by rank; then their bytes */
+    atomic_uint_fast64_t taken_back; /* offers of its owner up to that run */
+    ring ring[];                     /* by rank; then their bytes */
 } segment;
 
 typedef struct card { /* what ranks tell each other */
     char host[NAME], name[NAME];
     uint64_t mark;
+    nb_peer peer;
 } card;
+
+enum { OPENED = 1, READ = 2 }; /* what one of them could do with another */
 
 static struct {
     int rank, size;
     size_t room, bytes; /* of a ring, of a segment */
     segment **at;       /* by rank; NULL: not this way */
+    nb_peer *peer;      /* by rank; of those whose memory is read */
+    bool all;           /* of all ranks, by all */
+    size_t offered;     /* messages of so many bytes or more */
     unsigned spin;
 } shm;
 
@@ -139,7 +150,8 @@ bool nb_shm_push(int rank, const nb_packet *p, const void *text,
     if (!to) return false;
     memcpy(to, p, sizeof *p);
     if (p->text) memcpy(to + sizeof *p, text, p->text);
-    if (p->bytes) memcpy(to + nb_packet_data(p), data, p->bytes);
+    if (p->bytes) nb_stream(to + nb_packet_data(p), data, p->bytes);
+    nb_stream_end();
     atomic_store_explicit(&r->head, head + nb_packet_size(p),
                           memory_order_release);
     nb_shm_ring(rank);
@@ -169,6 +181,38 @@ void nb_shm_pop(int rank)
     atomic_store_explicit(&r->tail, tail + nb_packet_size(p),
                           memory_order_release);
     nb_shm_ring(rank);
+}
+
+bool nb_shm_reads_all(void)
+{
+    return shm.at && shm.all;
+}
+
+static bool reads(int rank)
+{
+    return nb_shm_has(rank) && shm.peer[rank].pid;
+}
+
+bool nb_shm_offers(int rank, size_t bytes)
+{
+    return bytes >= shm.offered && reads(rank);
+}
+
+bool nb_shm_read(int rank, uint64_t run, uint64_t from, void *to, size_t bytes)
+{
+    if (!nb_peer_read(&shm.peer[rank], from, to, bytes)) return false;
+    atomic_thread_fence(memory_order_seq_cst);
+    return shm.at[rank]->taken_back < run;
+}
+
+void nb_shm_take_back(uint64_t run)
+{
+    if (shm.at) shm.at[shm.rank]->taken_back = run;
+}
+
+bool nb_shm_is_gone(int rank)
+{
+    return reads(rank) && nb_peer_is_gone(&shm.peer[rank]);
 }
 
 /* Setting up. */
@@ -223,27 +267,52 @@ static segment *open_other(const card *mine, const card *c)
     return s;
 }
 
-static bool is_wanted(void)
+static bool is_said(const char *word)
 {
     const char *text = getenv("NABLA_SHM");
-    return !text || strcmp(text, "0") != 0;
+    return text && strcmp(text, word) == 0;
 }
 
-/* Keeps only those who have ours as well; seen: what each has opened. */
+/* What i could do with j, as each has told. */
+static bool could(const unsigned char *seen, int i, int j, int what)
+{
+    return seen[(size_t)i * (size_t)shm.size + (size_t)j] & what;
+}
+
+static bool all_could(const unsigned char *seen, int what)
+{
+    bool all = true;
+    for (int i = 0; i < shm.size; i++)
+        for (int j = 0; j < shm.size; j++)
+            all &= i == j || could(seen, i, j, what);
+    return all;
+}
+
+/* Keeps only those who have ours as well. */
 static void agree(const unsigned char *seen)
 {
-    size_t n = (size_t)shm.size;
     int here = 1;
     for (int i = 0; i < shm.size; i++) {
         if (i == shm.rank || !shm.at[i]) continue;
-        if (seen[(size_t)i * n + (size_t)shm.rank]) {
+        if (!could(seen, i, shm.rank, READ)) shm.peer[i].pid = 0;
+        if (could(seen, i, shm.rank, OPENED)) {
             here++;
         } else {
             munmap(shm.at[i], shm.bytes);
             shm.at[i] = NULL;
         }
     }
+    shm.all = all_could(seen, READ);
     shm.spin = here <= sysconf(_SC_NPROCESSORS_ONLN) ? 2000 : 0;
+}
+
+static unsigned char try(const card *mine, const card *c, int rank)
+{
+    shm.at[rank] = open_other(mine, c);
+    if (!shm.at[rank]) return 0;
+    if (!mine->peer.pid || !nb_peer_is_readable(&c->peer)) return OPENED;
+    shm.peer[rank] = c->peer;
+    return OPENED | READ;
 }
 
 static void open_all(const nb_wire *w, card *all, unsigned char *seen)
@@ -252,13 +321,13 @@ static void open_all(const nb_wire *w, card *all, unsigned char *seen)
     size_t n = (size_t)shm.size;
     unsigned char *row = seen + n * n;
     name_host(mine.host);
-    segment *own = is_wanted() ? make(&mine) : NULL;
+    segment *own = is_said("0") ? NULL : make(&mine);
     if (!own) mine.name[0] = '\0';
+    if (own && !is_said("rings")) mine.peer = nb_peer_self(mine.mark);
     if (!w->gather(&mine, sizeof mine, all)) return;
     for (int i = 0; own && i < shm.size; i++)
-        shm.at[i] = i == shm.rank ? own : open_other(&mine, &all[i]);
-    for (size_t i = 0; i < n; i++)
-        row[i] = shm.at[i] != NULL;
+        if (i != shm.rank) row[i] = try(&mine, &all[i], i);
+    if (own) shm.at[shm.rank] = own;
     bool told = w->gather(row, n, seen);
     if (own) shm_unlink(mine.name);
     if (told && own) agree(seen);
@@ -270,14 +339,16 @@ void nb_shm_open(const nb_wire *w)
     size_t n = (size_t)w->size;
     shm.rank = w->rank;
     shm.size = w->size;
+    shm.offered = is_said("reads") ? 1 : OFFERED;
     shm.room = ALL / n / LEAST * LEAST;
     if (shm.room < LEAST) shm.room = LEAST;
     if (shm.room > MOST) shm.room = MOST;
     shm.bytes = sizeof(segment) + n * (sizeof(ring) + shm.room);
     shm.at = nb_alloc_forever(n * sizeof *shm.at);
+    shm.peer = nb_alloc_forever(n * sizeof *shm.peer);
     card *all = nb_alloc(n * sizeof *all);
     unsigned char *seen = nb_alloc_zero(n * n + n);
-    if (shm.at && all && seen)
+    if (shm.at && shm.peer && all && seen)
         open_all(w, all, seen);
     else
         shm.at = NULL;

@@ -6,13 +6,15 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "comm/local.h"
+#include "comm/hall.h"
+#include "comm/shm.h"
 #include "nabla/distributed.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -177,6 +179,93 @@ static void large_messages(void)
         }
 }
 
+/* What goes on between ranks of one machine. */
+
+typedef struct swap {
+    const void *mine;
+    void *theirs;
+    size_t bytes;
+} swap;
+
+/* Ranks 2k and 2k + 1 give each other bytes. */
+static bool run_swap(void *ctx, int position)
+{
+    swap *s = ctx;
+    nb_device *me = nb_device_now();
+    nb_message out = {position ^ 1, (void *)s->mine, s->bytes};
+    nb_message in = {position ^ 1, s->theirs, s->bytes};
+    nb_meeting round = {++me->round, 7, "swap", "model.py:7"};
+    nb_post post = {1, 1, &out, &in, NULL};
+    return me->link->exchange(me->link, me, &round, &post);
+}
+
+static bool swapped(const void *mine, void *theirs, size_t bytes)
+{
+    int n = nb_distributed_size();
+    const nb_mesh *m = nb_mesh_new("line", 1, (const char *[]){"x"}, &n, NULL);
+    return nb_devices_run(m, run_swap, &(swap){mine, theirs, bytes});
+}
+
+static bool says(const char *const *part)
+{
+    bool all = true;
+    for (; *part; part++)
+        all &= strstr(nb_error_message(), *part) != NULL;
+    return all;
+}
+#define SAID(...)         \
+    (const char *[])      \
+    {                     \
+        __VA_ARGS__, NULL \
+    }
+
+static void offers_are_taken_back(int peer)
+{
+    static const double word = 2.5;
+    const double *mine = &word, *theirs = NULL;
+    double read = 0;
+    uint64_t run = nb_hall_get()->run + 1;
+    check(swapped(&mine, &theirs, sizeof mine), "addresses are swapped");
+    nb_shm_take_back(run);
+    check(nb_distributed_barrier() == NB_OK, "a barrier is passed");
+    check(!nb_shm_read(peer, run, (uintptr_t)theirs, &read, sizeof read),
+          "what was taken back is not read");
+    check(nb_shm_read(peer, run + 1, (uintptr_t)theirs, &read, sizeof read) &&
+              read == word,
+          "later offers are");
+    check(nb_distributed_barrier() == NB_OK, "a barrier is passed");
+}
+
+/* Of rank 1; who has nothing to do with it may be done before it hears of it. */
+static void memory_that_is_not_there(void)
+{
+    size_t bytes = (size_t)1 << 20;
+    int rank = nb_distributed_rank();
+    void *theirs = malloc(bytes);
+    void *mine = mmap(NULL, bytes, rank == 1 ? PROT_NONE : PROT_READ,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    bool ok = swapped(mine, theirs, bytes);
+    check(ok ? rank > 1
+             : says(SAID("swap at model.py:7: the memory of device 1 (rank 1) "
+                         "cannot be read")),
+          "memory that cannot be read is an error");
+    munmap(mine, bytes);
+    free(theirs);
+}
+
+static void ways(void)
+{
+    const char *said = getenv("NABLA_SHM");
+    bool forbidden = said && (!strcmp(said, "0") || !strcmp(said, "rings"));
+    bool reads = nb_shm_reads_all();
+    check(!forbidden || !reads, "memory is not read where that is not wanted");
+    if (nb_distributed_rank() == 0)
+        printf("memory of other ranks is %s\n", reads ? "read" : "not read");
+    if (!reads) return;
+    offers_are_taken_back(nb_distributed_rank() ^ 1);
+    memory_that_is_not_there();
+}
+
 static void ranks(void)
 {
     int size = nb_distributed_size(), rank = nb_distributed_rank();
@@ -233,14 +322,6 @@ static bool run_act(void *ctx, int position)
     return ok;
 }
 
-static bool says(const char *const *part)
-{
-    bool all = true;
-    for (; *part; part++)
-        all &= strstr(nb_error_message(), *part) != NULL;
-    return all;
-}
-
 /* What the culprit's process says, and what the others say. */
 static void fault(const char *name, int what, int64_t size,
                   const char *const *culprit, const char *const *others)
@@ -262,12 +343,6 @@ static void fault(const char *name, int what, int64_t size,
         nb_distributed_set_timeout(before);
     }
 }
-#define SAID(...)         \
-    (const char *[])      \
-    {                     \
-        __VA_ARGS__, NULL \
-    }
-
 static void faults(void)
 {
     static const int64_t sizes[] = {3, 300000};
@@ -286,8 +361,10 @@ static void faults(void)
               SAID("out of memory"), SAID("has failed: out of memory"));
     }
     nb_distributed_set_timeout(0.3);
-    fault("a device that stalls is named", STALL, 3, SAID("did not come"),
-          SAID("did not come within 0.3 s", "model.py:7"));
+    for (int k = 0; k < 2; k++)
+        fault("a device that stalls is named", STALL, sizes[k],
+              SAID("did not come"),
+              SAID("did not come within 0.3 s", "model.py:7"));
     nb_distributed_set_timeout(20);
 }
 
@@ -347,15 +424,32 @@ static int sum_alone(int size)
     return ok ? 0 : 3;
 }
 
-/* One rank exits, or sleeps, while the others sum. */
+static void *die(void *ctx)
+{
+    (void)ctx;
+    rest(0.2);
+    _exit(0);
+}
+
+/* One rank exits, or sleeps, while the others sum, or dies after it has offered
+ * its part, before the others read it. */
 static int ends(const char *how, int who)
 {
     if (nb_distributed_init()) return 2;
     int size = nb_distributed_size();
+    bool dies = strcmp(how, "dies") == 0;
+    pthread_t killer;
+    if (dies && (!nb_shm_reads_all() || !getenv("OMPI_COMM_WORLD_RANK"))) {
+        printf("memory of other ranks is not read, or one must not die\n");
+        return 0;
+    }
     sum_alone(size);
     if (nb_distributed_rank() == who) {
         if (strcmp(how, "exits") == 0) exit(0);
         if (strcmp(how, "sleeps") == 0) rest(1000);
+        if (dies && pthread_create(&killer, NULL, die, NULL)) return 2;
+    } else if (dies) {
+        rest(0.5);
     }
     nb_distributed_set_timeout(strcmp(how, "sleeps") == 0 ? 1 : 20);
     return sum_alone(size);
@@ -370,6 +464,7 @@ int main(int argc, char **argv)
     if (!check(nb_distributed_init() == NB_OK, "processes find each other"))
         return 1;
     ranks();
+    ways();
     steps();
     runs();
     large_messages();
