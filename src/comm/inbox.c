@@ -116,7 +116,7 @@ bool nb_inbox_is_past(int rank)
     const nb_packet *k = nb_shm_has(rank) ? nb_shm_peek(rank) : NULL;
     if (k && is_early(k)) return true;
     for (const early *e = box.early; e; e = e->next)
-        if ((int)e->packet.rank == rank) return true;
+        if ((int)e->packet.rank == rank && is_early(&e->packet)) return true;
     return false;
 }
 

@@ -105,6 +105,8 @@ void nb_remote_wait(nb_seat *a, unsigned bell)
 
 /* Rounds and runs. */
 
+/* What it sends goes first, before anything that has come, early or in time,
+ * can end the run: others learn from it. */
 void nb_remote_post(nb_seat *a)
 {
     a->next = 0;
@@ -113,6 +115,7 @@ void nb_remote_post(nb_seat *a)
     net.idle = 0;
     nb_outbox_send(a);
     nb_parcels_bind(a);
+    nb_inbox_take_early(true);
 }
 
 /* What is still offered must not be read from here on.  Another who waits listens
@@ -154,7 +157,6 @@ bool nb_remote_start(bool ok)
         nb_remote_fail(-1, nb_error_message());
         return false;
     }
-    nb_inbox_take_early(true);
     nb_news_heed();
     return true;
 }
