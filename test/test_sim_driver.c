@@ -21,7 +21,7 @@ static void faults_come_late_and_stay(void **state)
         {"p[1 << 20] = 1;", CUDA_ERROR_ILLEGAL_ADDRESS},
         {"p[64] = 1;", CUDA_ERROR_ILLEGAL_ADDRESS},
         {"p[-5000] = 1;", CUDA_ERROR_ILLEGAL_ADDRESS},
-        {"*(int *)0 = 1;", CUDA_ERROR_ILLEGAL_ADDRESS},
+        {"*(int *)(long long)p[0] = 1;", CUDA_ERROR_ILLEGAL_ADDRESS},
         {"*host = 1;", CUDA_ERROR_ILLEGAL_ADDRESS},
         {"__shared__ int s[8]; s[p[0] + threadIdx.x] = 1; p[1] = s[3];",
          CUDA_ERROR_ILLEGAL_ADDRESS},

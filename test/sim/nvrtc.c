@@ -328,6 +328,7 @@ static void flags(command *c)
                                         "-fwrapv",
                                         "-fno-strict-aliasing",
                                         "-fno-math-errno",
+                                        "-fno-delete-null-pointer-checks",
                                         "-fno-threadsafe-statics",
                                         "-fno-stack-protector",
                                         "-fvisibility=hidden",
@@ -357,9 +358,12 @@ static int spawn(command *c)
     posix_spawn_file_actions_addopen(&files, 1, log,
                                      O_WRONLY | O_CREAT | O_TRUNC, 0600);
     posix_spawn_file_actions_adddup2(&files, 1, 2);
-    if (!posix_spawnp(&child, c->words[0], &files, NULL,
-                      (char *const *)c->words, environ))
-        waitpid(child, &status, 0);
+    for (int i = 0; i < 2 && status < 0; i++) {
+        if (!posix_spawnp(&child, c->words[0], &files, NULL,
+                          (char *const *)c->words, environ))
+            waitpid(child, &status, 0);
+        c->words[0] = "clang"; /* where there is no gcc */
+    }
     posix_spawn_file_actions_destroy(&files);
     return status;
 }
