@@ -379,6 +379,76 @@ static void halves_round_to_even(void **state)
     GOOD(CU(cuModuleUnload)(module));
 }
 
+/* Of a number that needs no rounding. */
+static unsigned short bfloat(float x)
+{
+    unsigned bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (unsigned short)(bits >> 16);
+}
+
+/* A product of 16x16 and 16x8 by one warp; ldmatrix turns the second. */
+static void warps_multiply_matrices(void **state)
+{
+    (void)state;
+    const char *text =
+        "typedef unsigned short u16;\n"
+        "extern \"C\" __global__ void k(float *y, const u16 *a, const u16 *b)\n"
+        "{\n"
+        "    __shared__ __align__(16) u16 sa[16][16];\n"
+        "    __shared__ __align__(16) u16 sb[16][8];\n"
+        "    int l = threadIdx.x;\n"
+        "    for (int i = l; i < 256; i += 32) sa[i / 16][i % 16] = a[i];\n"
+        "    for (int i = l; i < 128; i += 32) sb[i / 8][i % 8] = b[i];\n"
+        "    __syncwarp();\n"
+        "    unsigned r[4], q[2];\n"
+        "    float d[4] = {1, 2, 3, 4};\n"
+        "    unsigned pa = __cvta_generic_to_shared(\n"
+        "        &sa[l % 16][l / 16 * 8]);\n"
+        "    unsigned pb = __cvta_generic_to_shared(&sb[l % 16][0]);\n"
+        "    asm volatile(\"ldmatrix.sync.aligned.m8n8.x4.shared.b16 \"\n"
+        "                 \"{%0, %1, %2, %3}, [%4];\"\n"
+        "                 : \"=r\"(r[0]), \"=r\"(r[1]), \"=r\"(r[2]),\n"
+        "                   \"=r\"(r[3])\n"
+        "                 : \"r\"(pa));\n"
+        "    asm volatile(\"ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 \"\n"
+        "                 \"{%0, %1}, [%2];\"\n"
+        "                 : \"=r\"(q[0]), \"=r\"(q[1]) : \"r\"(pb));\n"
+        "    asm volatile(\n"
+        "        \"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 \"\n"
+        "        \"{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, \"\n"
+        "        \"{%0, %1, %2, %3};\"\n"
+        "        : \"+f\"(d[0]), \"+f\"(d[1]), \"+f\"(d[2]), \"+f\"(d[3])\n"
+        "        : \"r\"(r[0]), \"r\"(r[1]), \"r\"(r[2]), \"r\"(r[3]),\n"
+        "          \"r\"(q[0]), \"r\"(q[1]));\n"
+        "    for (int i = 0; i < 4; i++)\n"
+        "        y[(l / 4 + 8 * (i / 2)) * 8 + 2 * (l % 4) + i % 2] = d[i];\n"
+        "}\n";
+    unsigned short a[16][16], b[16][8];
+    float y[16][8];
+    CUmodule module;
+    CUfunction f = driver_function(text, "k", &module);
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 16; j++)
+            a[i][j] = bfloat((float)((i * 5 + j * 3) % 7 - 3));
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 8; j++)
+            b[i][j] = bfloat((float)((i * 3 + j * 5) % 9 - 4));
+    CUdeviceptr py = driver_put(NULL, sizeof y), pa = driver_put(a, sizeof a),
+                pb = driver_put(b, sizeof b);
+    void *args[] = {&py, &pa, &pb};
+    GOOD(driver_launch(f, 1, 32, 0, NULL, args));
+    GOOD(CU(cuMemcpyDtoH_v2)(y, py, sizeof y));
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 8; j++) {
+            int want = 1 + 2 * (i / 8) + j % 2;
+            for (int k = 0; k < 16; k++)
+                want += ((i * 5 + k * 3) % 7 - 3) * ((k * 3 + j * 5) % 9 - 4);
+            assert_true(y[i][j] == (float)want);
+        }
+    GOOD(CU(cuModuleUnload)(module));
+}
+
 int main(void)
 {
     if (!driver_open()) return 1;
@@ -390,6 +460,7 @@ int main(void)
         TEST(lanes_exchange),
         TEST(blocks_run_together),
         TEST(halves_round_to_even),
+        TEST(warps_multiply_matrices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

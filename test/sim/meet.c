@@ -151,6 +151,11 @@ static unsigned long long join(int what, unsigned long long x,
 static unsigned long long gets(int base, int lane, unsigned there)
 {
     const sim_lanes *l = &lane_of(base, lane)->lanes;
+    sim_warp *w = &sim_now.team->warps[base / SIM_WARP];
+    if (l->what == SIM_GATHER) {
+        w->given[lane] = l->value;
+        return (uintptr_t)w->given;
+    }
     if (l->what <= SIM_ACROSS) {
         int from = source_of(l, lane);
         return in(there, from) ? lane_of(base, from)->lanes.value : ~0ull;

@@ -23,7 +23,8 @@ enum {
     SIM_AND,
     SIM_OR,
     SIM_XOR,
-    SIM_MEET
+    SIM_MEET,
+    SIM_GATHER /* gets the address of what all 32 lanes gave */
 };
 
 typedef struct sim_place {

@@ -25,6 +25,7 @@ typedef struct sim_thread {
 
 typedef struct sim_warp {
     unsigned here, gone; /* lanes that wait; that have ended or never were */
+    unsigned long long given[SIM_WARP]; /* of SIM_GATHER */
 } sim_warp;
 
 typedef struct sim_team {

@@ -216,7 +216,7 @@ static inline unsigned long long __globaltimer(void)
 
 #include "shim_atomic.h"
 #include "shim_math.h"
-#include "shim_ptx.h"
+#include "shim_mma.h"
 
 /* From the driver's void **args to a call, for any list of parameters. */
 template <class T> struct sim_is_pointer {

@@ -4,6 +4,7 @@
 #define SIM_SHIM_PTX_H
 
 #include "shim_half.h"
+#include "shim_math.h"
 
 /* An address in brackets: a pointer, or 64 bits, or 32 of shared memory. */
 template <class T> static inline char *sim_address(T *p)

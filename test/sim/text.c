@@ -148,7 +148,8 @@ int sim_text_kernels(const char *text, sim_found *list, int room)
 static bool meets_in_assembly(const char *text)
 {
     return strstr(text, "bar.sync") || strstr(text, "barrier.sync") ||
-           strstr(text, "bar.warp");
+           strstr(text, "bar.warp") || strstr(text, "mma.sync") ||
+           strstr(text, "ldmatrix");
 }
 
 bool sim_text_meets(const char *text)
