@@ -201,6 +201,7 @@ static void loops_stay_in_the_graph(void **state)
 {
     (void)state;
     const char *text =
+        "#include <cuda_device_runtime_api.h>\n"
         "extern \"C\" __global__ void step(float *y, int *left,\n"
         "                                cudaGraphConditionalHandle h)\n"
         "{\n"

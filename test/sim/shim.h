@@ -193,12 +193,6 @@ static inline void sim_assert(bool holds)
 #define assert(x) sim_assert(x)
 #endif
 
-static inline void cudaGraphSetConditional(cudaGraphConditionalHandle handle,
-                                           unsigned value)
-{
-    sim_host_now->condition(handle, value);
-}
-
 static inline long long clock64(void)
 {
     return (long long)__builtin_ia32_rdtsc();
