@@ -191,6 +191,62 @@ static void on_two_axes(void)
     nb_auto_plan_drop(p);
 }
 
+/* What the function says of a value inside it. */
+
+static const char *asked;
+static const nb_mesh *asked_on;
+
+static nb_tensor *said(nb_tensor *x)
+{
+    return asked ? nb_constrain(x, nb_spec_parse(asked_on, asked)) : x;
+}
+
+FN(asking, nb_matmul(said(nb_relu(nb_matmul(x[0], x[1]))), x[2]))
+
+/* How the value lies that was spoken of: line `relu` of the plan's table. */
+static bool plan_says(const nb_auto_plan *p, const char *row, const char *part)
+{
+    char *text = nb_auto_plan_text(p), *at = text ? strstr(text, row) : NULL;
+    char *end = at ? strchr(at, '\n') : NULL;
+    if (end) *end = 0;
+    bool found = at && strstr(at, part);
+    if (!found && text) printf("%s: %s\n", row, at ? at : "no such row");
+    nb_text_release(text);
+    return found;
+}
+
+static double cost_asking(const char *layout, const char *row)
+{
+    const nb_mesh *m = nb_mesh_parse(D4);
+    nb_tensor *x[] = {ramp(8, 64), ramp(64, 64), ramp(64, 64)};
+    asked = layout;
+    asked_on = m;
+    nb_auto_plan *p = plan(asking, m, 3, x, NULL);
+    if (!expect(p, "%s: a plan", layout ? layout : "nothing")) return -1;
+    double cost = nb_auto_plan_cost(p);
+    if (row)
+        expect(plan_says(p, "constrain", row), "%s: the value lies so", layout);
+    runs(layout ? layout : "nothing asked", p, asking, 3, x, m);
+    nb_auto_plan_drop(p);
+    return cost;
+}
+
+static void constraints(void)
+{
+    double free_ = cost_asking(NULL, NULL);
+    double rows = cost_asking("[d, .]", "(8@d, 64)");
+    double columns = cost_asking("[., d]", "(8, 64@d)");
+    expect(rows >= free_ && columns >= free_, "asking never makes it cheaper");
+    expect(cost_asking("[., .]", "(8, 64)") >= free_,
+           "whole, if that is asked");
+    expect(fabs(cost_asking("[?, ?]", NULL) - free_) <= 1e-5 * free_ + 1e-9,
+           "open dims ask for nothing");
+    /* Where two ways cost the same, the one that is rather wanted. */
+    expect(fabs(cost_asking("[d?, ?]", "(8@d, 64)") - rows) <= 1e-5 * rows + 1,
+           "open dims are had where that costs no more");
+    asked = NULL;
+}
+
 static void mistakes(void)
 {
     const nb_mesh *m = nb_mesh_parse(D4);
@@ -216,7 +272,7 @@ static void mistakes(void)
 int main(void)
 {
     void (*const test[])(void) = {layers_wide_and_narrow, budgets, on_two_axes,
-                                  mistakes};
+                                  constraints, mistakes};
     for (size_t i = 0; i < sizeof test / sizeof test[0]; i++) {
         nb_scope_open();
         test[i]();

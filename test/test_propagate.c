@@ -99,6 +99,90 @@ static nb_status whole_for_another(void *ctx, int nx, nb_tensor *const *x,
     return NB_OK;
 }
 
+/* Through calls of several results, and programs inside ops */
+
+static nb_tensor *asked(nb_tensor *x, const char *layout)
+{
+    return nb_constrain(x, nb_spec_parse(mesh, layout));
+}
+
+static nb_tensor *log_of_det(nb_tensor *x)
+{
+    nb_tensor *y[2];
+    return nb_slogdet(x, y) == NB_OK ? y[1] : NULL;
+}
+
+FN(half, nb_tanh(x[0]))
+FN(sine, nb_sin(x[0]))
+
+static nb_status add_step(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                          nb_tensor **y)
+{
+    (void)ctx, (void)nx;
+    y[0] = nb_tanh(nb_add(x[0], x[1]));
+    y[1] = nb_cos(y[0]);
+    return *ny = 2, NB_OK;
+}
+
+static nb_tensor *steps(nb_tensor *init, nb_tensor *xs, int k)
+{
+    nb_tensor *y[2];
+    int n = 2;
+    nb_status s = nb_scan(nb_func_new(add_step, NULL), 1, &init, 1, &xs,
+                          nb_size(xs, 0), false, &n, y);
+    return s == NB_OK ? y[k] : NULL;
+}
+
+FN(below_three, nb_less(x[0], nb_num(3)))
+
+static nb_status grown(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                       nb_tensor **y)
+{
+    (void)ctx, (void)nx;
+    y[0] = nb_add(x[0], nb_num(1));
+    y[1] = nb_mul(x[1], nb_num(3));
+    return *ny = 2, NB_OK;
+}
+
+static nb_tensor *until(nb_tensor *x)
+{
+    nb_tensor *init[] = {nb_cast(nb_num(0), NB_F32), x}, *y[2];
+    nb_status s = nb_while(nb_func_new(below_three, NULL),
+                           nb_func_new(grown, NULL), 2, init, y);
+    return s == NB_OK ? y[1] : NULL;
+}
+
+static nb_tensor *either(nb_tensor *x)
+{
+    nb_tensor *y;
+    int n = 1;
+    nb_tensor *yes = nb_cast(nb_num(1), NB_BOOL);
+    nb_status s = nb_cond(yes, nb_func_new(half, NULL), nb_func_new(sine, NULL),
+                          1, &x, &n, &y);
+    return s == NB_OK ? y : NULL;
+}
+
+FN(dets_in_parts, put(log_of_det(nb_exp(x[0])), "[tp]"))
+FN(loop_then_rows, put(until(nb_exp(x[0])), "[tp, .]"))
+FN(branch_then_columns, put(either(nb_exp(x[0])), "[., tp]"))
+FN(steps_then_columns, put(steps(x[0], nb_exp(x[1]), 1), "[., ., tp]"))
+FN(last_then_columns, put(steps(nb_exp(x[0]), x[1], 0), "[., tp]"))
+FN(rows_are_asked, nb_cos(asked(nb_exp(x[0]), "[tp, .]")))
+FN(some_are_asked,
+   nb_add(asked(nb_exp(x[0]), "[tp, ?]"), put(nb_cos(x[0]), "[tp, dp]")))
+FN(open_columns,
+   nb_add(put(nb_exp(x[0]), "[tp, ?]"), put(nb_cos(x[0]), "[tp, dp]")))
+
+/* The first result is not spoken of. */
+static nb_status spoken_of_behind(void *ctx, int nx, nb_tensor *const *x,
+                                  int *ny, nb_tensor **y)
+{
+    (void)ctx, (void)nx;
+    y[0] = nb_exp(x[0]);
+    y[1] = put(nb_cos(y[0]), "[tp, .]");
+    return *ny = 2, NB_OK;
+}
+
 static const worked cases[] = {
     {"columns that are asked for are computed as columns",
      TP4,
@@ -242,6 +326,78 @@ static const worked cases[] = {
      {X("[., .]", 8, 8)},
      "cos",
      "[., .]",
+     0,
+     0},
+    {"backward through a call of two results",
+     TP4,
+     dets_in_parts,
+     {X("[., ., .]", 8, 2, 2)},
+     "exp",
+     "[tp, ., .]",
+     0,
+     0},
+    {"backward through a loop",
+     TP4,
+     loop_then_rows,
+     {X("[., .]", 8, 8)},
+     "exp",
+     "[tp, .]",
+     0,
+     0},
+    {"backward through branches",
+     TP4,
+     branch_then_columns,
+     {X("[., .]", 8, 8)},
+     "exp",
+     "[., tp]",
+     0,
+     0},
+    {"from steps that a loop gives to those that it takes",
+     TP4,
+     steps_then_columns,
+     {X("[., .]", 8, 8), X("[., ., .]", 3, 8, 8)},
+     "exp",
+     "[., ., tp]",
+     0,
+     0},
+    {"from the last state to the first",
+     TP4,
+     last_then_columns,
+     {X("[., .]", 8, 8), X("[., ., .]", 3, 8, 8)},
+     "exp",
+     "[., tp]",
+     0,
+     0},
+    {"what is asked for is so",
+     TP4,
+     rows_are_asked,
+     {X("[., .]", 8, 8)},
+     "exp",
+     "[tp, .]",
+     0,
+     0},
+    {"and as far as it is left open as others want it",
+     M24,
+     some_are_asked,
+     {X("[., .]", 8, 8)},
+     "constrain",
+     "[tp, dp]",
+     0,
+     ANY},
+    {"what a reshard leaves open",
+     M24,
+     open_columns,
+     {X("[., .]", 8, 8)},
+     "reshard",
+     "[tp, dp]",
+     0,
+     0},
+    {"a result that nobody spoke of",
+     TP4,
+     spoken_of_behind,
+     {X("[., .]", 8, 8)},
+     "exp",
+     "[tp, .]",
      0,
      0},
 };

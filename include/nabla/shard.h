@@ -144,6 +144,11 @@ NB_API nb_status nb_spec_global_sizes(const nb_spec *s, const int64_t *locals,
  * suggest, and what has to move moves by itself. */
 NB_API nb_tensor *nb_reshard(nb_tensor *x, const nb_spec *spec);
 
+/* x, which is to lie so where all of a program is laid out at once: closed dims
+ * exactly, open ones rather so, in functions that are compiled on tensors of a
+ * mesh and in those that nb_auto_shard lays out.  Elsewhere it says nothing. */
+NB_API nb_tensor *nb_constrain(nb_tensor *x, const nb_spec *spec);
+
 /* y, of the visible shape of x, laid out as x is, nothing pending; y itself if x
  * lies on no mesh. */
 NB_API nb_tensor *nb_reshard_like(nb_tensor *y, const nb_tensor *x);

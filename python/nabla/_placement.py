@@ -113,7 +113,9 @@ def with_sharding_constraint(
     dim_specs: DimSpecs,
     replicated_axes: MeshAxes | None = None,
 ) -> Tensor:
-    """Says how the tensor should lie where a solver decides; returns it."""
+    """Says how the tensor should lie where a solver decides, which is in
+    auto_shard and in compiled functions: closed dims exactly, open ones rather
+    so. Elsewhere it changes nothing. Returns the tensor."""
     from ._sharding import placement
 
     ranks = (x.ndim, x.batch_dims)

@@ -171,13 +171,31 @@ static PyObject *get_constraint(PyObject *o, void *unused)
     return Py_NewRef(spec ? spec : Py_None);
 }
 
+/* The object has a value of which it is said, the same one; but a leaf that
+ * requires grad stays what it is. */
+static bool constrain(nb_py_tensor *self, nb_tensor *x, PyObject *spec)
+{
+    nb_tensor *y = NULL;
+    if (!is_spec(spec)) return false;
+    if (nb_scope_open() != NB_OK) return nb_py_raise(), false;
+    nb_py_locate();
+    const nb_spec *s = spec_for(x, spec);
+    if (s) y = self->requires_grad ? x : nb_constrain(x, s);
+    if (!y)
+        nb_py_raise();
+    else if (y != x)
+        nb_py_replace(self, y);
+    LEAVE;
+    return y;
+}
+
 static int set_constraint(PyObject *o, PyObject *spec, void *unused)
 {
     nb_py_tensor *self = (nb_py_tensor *)o;
     PyObject *old = self->constraint;
-    if (spec && spec != Py_None && (!is_spec(spec) || !spec_for(X, spec)))
-        return -1;
-    self->constraint = spec == Py_None ? NULL : Py_XNewRef(spec);
+    bool none = !spec || spec == Py_None;
+    if (!none && !constrain(self, X, spec)) return -1;
+    self->constraint = none ? NULL : Py_NewRef(spec);
     Py_XDECREF(old);
     return 0;
 }

@@ -294,7 +294,7 @@ static bool lies_on_devices(const nb_call *c)
 {
     for (int i = 0; i < c->nin; i++)
         if (c->in[i]->sharding) return true;
-    return c->op->places;
+    return c->op->places && !c->op->asks;
 }
 
 static bool record(nb_op *op, nb_call *c, nb_results *r);

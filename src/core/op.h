@@ -193,6 +193,8 @@ struct nb_op {
     int lands;      /* attribute k, 1 + k, is the device of the result */
     bool anywhere;  /* execute takes memory of any device */
     bool places;    /* attribute 0 says how the result lies over devices */
+    bool asks;      /* only where all of a program is laid out at once; else the
+                     * result lies as the operand does */
     bool effect;    /* does something besides: see core/debug.h */
 
     /* Checks arguments and may normalise attr in place; then, with result k's

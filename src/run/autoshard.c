@@ -114,6 +114,13 @@ static bool is_contraction(const nb_factors *f, const nb_call *c)
     return c->op->kind == NB_MULTILINEAR && reduced;
 }
 
+/* What the program says of a value, or NULL. */
+static const nb_spec *said_of(const modeller *b, const nb_call *c)
+{
+    const nb_spec *s = c->op->places ? nb_call_target(c) : NULL;
+    return s && s->mesh == b->mesh && !s->partial.n ? s : NULL;
+}
+
 static bool add_op(modeller *b, int k, const nb_call *c, int nout,
                    nb_tensor *const *out)
 {
@@ -129,7 +136,8 @@ static bool add_op(modeller *b, int k, const nb_call *c, int nout,
         word[c->nin + i] = (int)nb_dtype_size((nb_dtype)out[i]->dtype);
     if (word) {
         restrict_factors(&f, c, b->mesh);
-        if (!c->op->release && nout == 1) set_carry(&op, c);
+        op.said = said_of(b, c);
+        if (!c->op->release && nout == 1 && !op.said) set_carry(&op, c);
         op.spread = is_contraction(&f, c);
         b->value[k] = nb_model_add(b->m, &op);
     }
@@ -168,9 +176,10 @@ static bool add_line(modeller *b, int k)
     }
     nb_call c = nb_call_of(b->node[k]);
     if (!add_op(b, k, &c, 1, &b->node[k])) return false;
-    /* What the program says of itself stays. */
-    return !l->op->places ||
-           nb_model_want(b->m, b->value[k], b->node[k]->sharding);
+    if (!l->op->places) return true;
+    const nb_spec *said = said_of(b, &c);
+    return said ? nb_model_prefer(b->m, b->value[k], said)
+                : nb_model_want(b->m, b->value[k], nb_call_target(&c));
 }
 
 /* A result is the value with nothing pending. */
@@ -407,8 +416,11 @@ static bool follow(const nb_auto_plan *p, nb_tensor *const *x,
                              : follow_line(p, k, value, id);
         ok = value[k];
     }
-    for (int i = 0; ok && i < g->ny; i++)
-        ok = (y[i] = moved(value[g->result[i]], p->result[i]));
+    for (int i = 0; ok && i < g->ny; i++) {
+        y[i] = moved(value[g->result[i]], p->result[i]);
+        if (y[i] && y[i]->sharding) y[i] = nb_pin(y[i], p->result[i]);
+        ok = y[i];
+    }
     return ok;
 }
 

@@ -186,7 +186,7 @@ static bool explain(void *ctx, const nb_graph *g, nb_tensor *const *node,
     const nb_mesh *m = lay->mesh;
     for (int k = 0; k < m->naxes; k++)
         e->priced = e->priced || m->byte[k] != 1 || m->message[k] != 0;
-    bool ok = nb_layouts_watch(g, node, lay, &(nb_watcher){moved, e, false});
+    bool ok = nb_layouts_watch(g, node, lay, &(nb_watcher){moved, e, 1});
     for (int i = 0; ok && i < g->ny; i++)
         ok = add_reading(e, o, i);
     return ok;

@@ -258,7 +258,8 @@ int nb_spmd_programs(const nb_spmd *s)
 bool nb_graph_is_sharded(const nb_graph *g)
 {
     for (int k = 0; k < g->n; k++)
-        if (g->line[k].sharding || (g->line[k].op && g->line[k].op->places))
+        if (g->line[k].sharding ||
+            (g->line[k].op && g->line[k].op->places && !g->line[k].op->asks))
             return true;
     return false;
 }

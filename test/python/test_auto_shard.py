@@ -92,3 +92,63 @@ def test_other_arguments_are_refused():
         planned.apply(mlp)(x, [params["up"], params["down"]])
     with pytest.raises(ValueError, match="another type"):
         planned.apply(mlp)(nb.ones((4, 32)), params)
+
+
+# What a function says of its values.
+
+
+def axes(spec):
+    return [dim.axes for dim in spec.dim_specs]
+
+
+def asking(*dims):
+    def f(x, params):
+        h = nb.relu(x @ params["up"])
+        if dims:
+            h = h.with_sharding_constraint(MESH, nb.P(*dims))
+        return h @ params["down"]
+
+    return f
+
+
+@pytest.mark.parametrize("dims", [("d", None), (None, "d"), (None, None)])
+def test_a_constraint_fixes_a_value_of_the_plan(dims):
+    x, params = given(8, 32, 64)
+    free = nb.auto_shard(asking(), MESH)(x, params)
+    f = asking(*dims)
+    plan = nb.auto_shard(f, MESH)(x, params)
+    assert plan.cost >= free.cost
+    [row] = [
+        r for r in str(plan).splitlines() if r.split()[:1] == ["constrain"]
+    ]
+    sizes = [
+        f"{n}@d" if d else str(n) for n, d in zip((8, 64), dims, strict=True)
+    ]
+    assert f"({', '.join(sizes)})" in row
+    want = mlp(x, params).numpy()
+    for run in plan.apply(f), nb.compile(plan.apply(f)):
+        y = run(x, params)
+        assert axes(y.sharding) == axes(plan.out_specs)
+        np.testing.assert_allclose(y.numpy(), want, rtol=1e-4, atol=1e-4)
+
+
+def test_a_constraint_is_heard_where_a_function_is_compiled():
+    x = nb.shard(nb.ones((8, 8)), MESH, nb.P(None, None))
+
+    def f(x):
+        y = nb.exp(x)
+        assert y.with_sharding_constraint(MESH, nb.P("d", None)) is y
+        return nb.cos(y)
+
+    assert axes(f(x).sharding) == [[], []]
+    assert axes(nb.compile(f)(x).sharding) == [["d"], []]
+    g = nb.grad(lambda x: nb.sum(f(x)))
+    np.testing.assert_allclose(
+        nb.compile(g)(x).numpy(), g(nb.ones((8, 8))).numpy(), rtol=1e-6
+    )
+
+
+def test_a_constraint_with_a_pending_sum_is_refused():
+    x = nb.ones((4, 4))
+    with pytest.raises(ValueError, match="a reduction is pending"):
+        x._constraint = nb.ShardingSpec(MESH, [None, None], set(), {"d"})

@@ -334,7 +334,7 @@ const nb_decision *nb_decide_with(const nb_call *c, int nout,
         const nb_graph *g = c->op->region[0];
         d = room(w.mesh, c->nin, nout,
                  g && g->nx > c->nin ? g->nx - c->nin : 0);
-        if (d && !nb_region_decide(c, nout, out, d)) return NULL;
+        if (d && !nb_region_decide(c, nout, out, wish, d)) return NULL;
     } else {
         if (!nb_factors_of(&f, c, nout, out)) return NULL;
         w.f = &f;

@@ -126,15 +126,19 @@ bool nb_inside_open(const nb_call *c, int region, nb_inside *to)
     return ok;
 }
 
-bool nb_inside_lay(nb_inside *b, const nb_mesh *m)
+bool nb_inside_nodes(nb_inside *b)
 {
     nb_tensor **x = nb_alloc((size_t)(b->graph->nx + 1) * sizeof *x);
-    nb_layouts_free(&b->lay);
     bool ok = x && stand_ins(b, b->graph, x) &&
-              nb_graph_nodes_on(b->graph, x, b->node) &&
-              nb_layouts_on(b->graph, b->node, m, &b->lay);
+              nb_graph_nodes_on(b->graph, x, b->node);
     nb_free(x);
     return ok;
+}
+
+bool nb_inside_lay(nb_inside *b, const nb_mesh *m)
+{
+    nb_layouts_free(&b->lay);
+    return nb_inside_nodes(b) && nb_layouts_on(b->graph, b->node, m, &b->lay);
 }
 
 bool *nb_inside_lines(const nb_inside *b, int run)

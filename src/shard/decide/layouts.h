@@ -34,8 +34,9 @@ bool nb_layouts_verify(const nb_graph *g, nb_tensor *const *node,
 /* A reshard whose uses all need one other layout has that one. */
 bool nb_layouts_pass(const nb_graph *g, nb_tensor *const *node, nb_layouts *l);
 
-/* What a device receives in a run, at most, programs inside ops left aside:
- * bytes of all plans, and how many steps they have that communicate. */
+/* What a device receives in a run, at most: bytes of all plans, and how many
+ * steps they have that communicate.  Loops of which nobody knows how long they
+ * run are taken to have some turns, and branches are all taken. */
 typedef struct nb_traffic {
     int64_t bytes;
     int steps;

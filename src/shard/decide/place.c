@@ -34,6 +34,18 @@ nb_op nb_op_reshard = {
     .transpose = same_transpose,
 };
 
+nb_op nb_op_constrain = {
+    .name = "constrain",
+    .doc = "The same value, which is to lie so where a solver decides.",
+    .params = "x, spec:int",
+    .sig = "... -> ...",
+    .kind = NB_LINEAR,
+    .places = true,
+    .asks = true,
+    .view = nb_same_view,
+    .transpose = same_transpose,
+};
+
 static bool has_axis(const nb_spec *s, nb_axis a)
 {
     bool found = nb_cut_has(&s->partial, a) || nb_cut_has(&s->replicated, a);
@@ -71,12 +83,16 @@ static const nb_spec *target(const nb_tensor *x, const nb_spec *s)
     return s->rank == x->rank ? with_lanes(x, s) : s;
 }
 
+const nb_spec *nb_call_target(const nb_call *c)
+{
+    return target(c->in[0], (const nb_spec *)(intptr_t)c->attr[0]);
+}
+
 static bool place_results(const nb_call *c, int n, nb_tensor *const *y)
 {
     nb_call call = *c;
     if (c->op->places) {
-        y[0]->sharding =
-            target(c->in[0], (const nb_spec *)(intptr_t)c->attr[0]);
+        y[0]->sharding = c->op->asks ? c->in[0]->sharding : nb_call_target(c);
         return y[0]->sharding;
     }
     call.out = n ? y[0] : NULL;
@@ -146,12 +162,36 @@ static bool is_stored(const nb_tensor *x, const nb_spec *s)
     return x->nlanes && s->rank == x->nlanes + x->rank;
 }
 
-nb_tensor *nb_reshard(nb_tensor *x, const nb_spec *spec)
+/* The spec as it is for x. */
+static const nb_spec *fit(const nb_tensor *x, const nb_spec *spec)
 {
     int64_t size[NB_MAX_DIMS];
     if (!x || !spec || !is_free(spec)) return NULL;
     int n = nb_stored_sizes(x, size), skip = is_stored(x, spec) ? 0 : x->nlanes;
-    return nb_lay(x, nb_spec_fit(spec, n - skip, size + skip));
+    return nb_spec_fit(spec, n - skip, size + skip);
+}
+
+nb_tensor *nb_reshard(nb_tensor *x, const nb_spec *spec)
+{
+    return nb_lay(x, fit(x, spec));
+}
+
+nb_tensor *nb_constrain(nb_tensor *x, const nb_spec *spec)
+{
+    spec = fit(x, spec);
+    if (!spec) return NULL;
+    if (spec->partial.n)
+        return nb_fail(NB_EVALUE, "constrain: a reduction is pending in the "
+                                  "sharding, a constraint says how a value "
+                                  "lies");
+    return nb_apply(&nb_op_constrain, 1, &x, 1,
+                    &(nb_value)NB_V_INT((intptr_t)spec), NB_CALLER);
+}
+
+nb_tensor *nb_pin(nb_tensor *x, const nb_spec *spec)
+{
+    return nb_apply(&nb_op_reshard, 1, &x, 1,
+                    &(nb_value)NB_V_INT((intptr_t)spec), NB_CALLER);
 }
 
 nb_tensor *nb_lay(nb_tensor *x, const nb_spec *spec)
@@ -164,7 +204,5 @@ nb_tensor *nb_lay(nb_tensor *x, const nb_spec *spec)
     const nb_spec *was = x->sharding;
     if (was && !nb_mesh_meets(was->mesh, spec->mesh)) return NULL;
     if (!was && !nb_mesh_checker(spec->mesh)) return NULL;
-    if (was && was == target(x, spec)) return x;
-    return nb_apply(&nb_op_reshard, 1, &x, 1,
-                    &(nb_value)NB_V_INT((intptr_t)spec), NB_CALLER);
+    return was && was == target(x, spec) ? x : nb_pin(x, spec);
 }

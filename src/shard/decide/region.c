@@ -91,6 +91,22 @@ static bool seed(opened *o)
     return ok;
 }
 
+/* What is carried lies as somebody would like its last state to. */
+static bool follow(opened *o, const nb_wish *wish)
+{
+    bool ok = true;
+    for (int r = 0; wish && wish->results && r < o->n; r++) {
+        nb_inside *b = &o->inside[r];
+        for (int k = 0; ok && k < b->j.ny; k++) {
+            int at = b->j.feeds[k], to = b->j.to[k];
+            const nb_spec *s = at >= 0 && to >= 0 ? wish->results[to] : NULL;
+            const nb_shape *is = &b->j.shape[at < 0 ? 0 : at];
+            if (s) ok = (b->in[at] = nb_spec_between(s, is, is)) != NULL;
+        }
+    }
+    return ok;
+}
+
 /* What comes in whole on the first turn takes the layout that a turn gives
  * it. */
 static bool adopt(nb_inside *b, bool *changed)
@@ -277,7 +293,7 @@ static bool decide_whole(const nb_call *c, int nout, nb_tensor *const *out,
 }
 
 bool nb_region_decide(const nb_call *c, int nout, nb_tensor *const *out,
-                      nb_decision *d)
+                      const nb_wish *wish, nb_decision *d)
 {
     opened o = {.c = c, .d = d};
     bool ok, hands = nb_call_hands_on(c);
@@ -287,7 +303,8 @@ bool nb_region_decide(const nb_call *c, int nout, nb_tensor *const *out,
     if (nb_scope_open() != NB_OK) return false;
     d->opens = open_all(&o, &ok);
     if (d->opens) {
-        ok = seed(&o) && settle(&o) && need(&o) && give(&o, nout, out);
+        ok = seed(&o) && follow(&o, wish) && settle(&o) && need(&o) &&
+             give(&o, nout, out);
         close_all(&o);
     }
     nb_scope_close(0, NULL);

@@ -33,9 +33,10 @@ void nb_inside_free(nb_inside *b);
 const nb_spec *nb_inside_result(const nb_call *c, const nb_decision *d,
                                 const nb_inside *b, int k);
 
-/* inside.c: the same before anything lies anywhere; and layouts of all that
- * follow from b->in, as often as it is asked. */
+/* inside.c: the same before anything lies anywhere; its nodes, on inputs that
+ * lie as b->in says; and layouts of all that follow, as often as it is asked. */
 bool nb_inside_open(const nb_call *c, int region, nb_inside *to);
+bool nb_inside_nodes(nb_inside *b);
 bool nb_inside_lay(nb_inside *b, const nb_mesh *m);
 
 /* The lines that one of its runs needs; yours. */
@@ -50,8 +51,9 @@ const nb_spec *nb_spec_between(const nb_spec *s, const nb_shape *of,
 /* Whether the call is made of values that come in, one by one. */
 bool nb_call_hands_on(const nb_call *c);
 
+/* wish: how results might lie, or NULL; what a loop carries does so then. */
 bool nb_region_decide(const nb_call *c, int nout, nb_tensor *const *out,
-                      nb_decision *d);
+                      const nb_wish *wish, nb_decision *d);
 
 /* The spec without what is pending. */
 const nb_spec *nb_spec_settled(const nb_spec *s);

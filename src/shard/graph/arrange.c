@@ -9,6 +9,7 @@
 #include "shard/decide/layouts.h"
 
 #include "shard/decide/factors.h"
+#include "shard/decide/region.h"
 #include "shard/graph/cut.h"
 #include "shard/graph/propagate.h"
 
@@ -112,7 +113,18 @@ static bool one(arranger *a, int k)
     return true;
 }
 
-/* A call with several results: as its operands say. */
+/* How the results of a call with several might lie. */
+static bool wishes_of(const arranger *a, int k, const nb_spec **to)
+{
+    bool ok = true;
+    for (int j = k + 1; ok && j < a->g->n; j++) {
+        const nb_line *l = &a->g->line[j];
+        if (l->op == &nb_op_part && l->in[0] == k)
+            ok = wish_of(a, j, &to[l->attr[0]]);
+    }
+    return ok;
+}
+
 static bool many(arranger *a, int k)
 {
     nb_tensor *all = a->node[k];
@@ -121,7 +133,9 @@ static bool many(arranger *a, int k)
     all->sharding = NULL;
     if (!is_laid(&c)) return true;
     nb_tensor **part = nb_alloc((size_t)(n + 1) * sizeof *part);
-    bool ok = part;
+    const nb_spec **wish = nb_alloc_zero((size_t)(n + 1) * sizeof *wish);
+    nb_wish w = {.mesh = a->mesh, .results = wish};
+    bool ok = part && wish && wishes_of(a, k, wish);
     for (int64_t i = 0; ok && i < n; i++) {
         nb_shape shape;
         nb_dtype dtype;
@@ -132,11 +146,13 @@ static bool many(arranger *a, int k)
     if (ok) {
         nb_call with = c;
         with.out = n ? part[0] : NULL;
-        all->sharding = a->lay->decision[k] = nb_decide(&with, n, part);
+        all->sharding = a->lay->decision[k] =
+            nb_decide_with(&with, n, part, &w);
         ok = all->sharding;
         if (ok) note_reduced(a, &c, all->sharding);
     }
     nb_free(part);
+    nb_free(wish);
     return ok;
 }
 
@@ -149,22 +165,48 @@ static bool part(arranger *a, int k)
     return (a->lay->spec[k] = nb_spec_on(y, a->mesh)) != NULL;
 }
 
+/* A value of which something was said lies so; open dims as was found for
+ * them. */
+static bool said(arranger *a, int k)
+{
+    nb_tensor *y = a->node[k];
+    const nb_spec *is = a->recorded[k];
+    if (a->g->line[k].kind == NB_LINE_CALL) {
+        nb_spec s = a->wish[k];
+        for (int d = 0; d < s.rank; d++)
+            if (!s.dim[d].axes.n) s.dim[d].priority = 0;
+        if (!(is = nb_spec_intern(&s))) return false;
+    }
+    y->sharding = is;
+    return (a->lay->spec[k] = nb_spec_on(y, a->mesh)) != NULL;
+}
+
+/* A result lies as was found, unless it was said; on the mesh only if it was
+ * recorded there.  What is pending was pending when it was recorded. */
+static bool promise(arranger *a, int k)
+{
+    const nb_spec *was = a->recorded[k], *is = a->lay->spec[k];
+    bool pending = is->partial.n;
+    for (int i = 0; i < is->partial.n; i++)
+        pending = pending && was && was->kind == is->kind &&
+                  nb_cut_has(&was->partial, is->partial.at[i]);
+    if (!was)
+        is = nb_spec_whole(a->mesh, is->rank, true);
+    else if (is->partial.n && !pending)
+        is = nb_spec_settled(is);
+    return (a->lay->spec[k] = is) != NULL;
+}
+
 static bool arrange(arranger *a, int k)
 {
     const nb_line *l = &a->g->line[k];
-    nb_tensor *x = a->node[k];
-    bool ok = l->multi               ? many(a, k)
-              : l->op == &nb_op_part ? part(a, k)
-              : l->kind == NB_LINE_CALL && !l->op->places
-                  ? one(a, k)
-                  : (a->lay->spec[k] = nb_spec_on(x, a->mesh)) != NULL;
+    bool ok = l->multi                                    ? many(a, k)
+              : l->op == &nb_op_part                      ? part(a, k)
+              : l->kind == NB_LINE_CALL && !l->op->places ? one(a, k)
+                                                          : said(a, k);
     if (!ok || l->multi || !take_sums(a, k)) return ok && l->multi;
     if (!a->result[k]) return true;
-    /* Results lie as was said when they were recorded. */
-    const nb_spec *promised = a->recorded[k];
-    if (!promised)
-        promised = nb_spec_whole(a->mesh, a->lay->spec[k]->rank, true);
-    return (a->lay->spec[k] = promised) != NULL;
+    return promise(a, k);
 }
 
 static bool make(arranger *a)
@@ -228,13 +270,27 @@ static bool move_sums(arranger *a, nb_layouts *to)
     return ok;
 }
 
+/* What the program asks for is not heard from call to call. */
+static bool is_asked(const arranger *a)
+{
+    for (int k = 0; k < a->g->n; k++)
+        if (a->g->line[k].op && a->g->line[k].op->asks) return true;
+    return false;
+}
+
 static bool solve(arranger *a, nb_layouts *to)
 {
     nb_layouts best = {0};
     a->lay = &best;
     if (!nb_propagate(a->g, a->node, a->mesh, &a->wish) || !make(a))
         return false;
-    if (move_sums(a, &best) && keep_lighter(a, to, &best)) return true;
+    bool ok = move_sums(a, &best);
+    if (ok && is_asked(a)) {
+        nb_layouts_free(to);
+        *to = best;
+        return true;
+    }
+    if (ok && keep_lighter(a, to, &best)) return true;
     nb_layouts_free(&best);
     return false;
 }

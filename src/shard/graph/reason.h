@@ -24,7 +24,7 @@ typedef struct nb_occasion {
 typedef struct nb_watcher {
     bool (*moved)(void *ctx, const nb_occasion *o);
     void *ctx;
-    bool flat; /* not of those of programs inside ops */
+    int64_t turns; /* of a loop of which nobody knows how many it has */
 } nb_watcher;
 
 /* Tells of every move of a program that lies so, in their order, which is that

@@ -38,8 +38,8 @@ static void note_uses(through *t, int k)
 static bool is_passed_through(const through *t, int k)
 {
     const nb_line *l = &t->g->line[k];
-    return l->kind == NB_LINE_CALL && l->op->places && !t->fixed[k] &&
-           t->need[k] && (!t->alone || t->uses[l->in[0]] == 1);
+    return l->kind == NB_LINE_CALL && l->op->places && !l->op->asks &&
+           !t->fixed[k] && t->need[k] && (!t->alone || t->uses[l->in[0]] == 1);
 }
 
 static void count_uses(through *t)

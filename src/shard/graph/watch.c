@@ -47,7 +47,7 @@ static bool walk_run(walk *w, const nb_call *c, const nb_decision *d,
     sub.at.node = b->node;
     sub.at.lay = &b->lay;
     sub.at.within = c->op;
-    if (b->j.turns >= 0) sub.at.times *= b->j.turns;
+    sub.at.times *= b->j.turns < 0 ? w->watcher->turns : b->j.turns;
     bool ok = needed && walk_all(&sub);
     for (int k = 0; ok && k < b->graph->ny; k++)
         if (b->j.run[k] == run)
@@ -105,7 +105,7 @@ static bool walk_line(walk *w, int k)
         ok = need(w, l->in[0], w->at.lay->spec[k], k, 0);
     else if (l->kind == NB_LINE_CALL && l->op != &nb_op_part && d)
         ok = walk_operands(w, k, d);
-    if (ok && l->multi && d && !w->watcher->flat) {
+    if (ok && l->multi && d) {
         nb_call c = nb_call_of(w->at.node[k]);
         ok = enter(w, &c, d);
     }

@@ -62,6 +62,7 @@ static void put_op(key *k, const nb_model_op *op)
     const nb_factors *f = op->factors;
     put(k, f->n), put(k, f->nin), put(k, f->nout);
     put(k, op->carry), put(k, (int64_t)op->carriers), put(k, op->spread);
+    put(k, (intptr_t)op->said);
     for (int i = 0; i < f->n; i++) {
         put(k, f->size[i]);
         put(k, f->kind[i] | f->reduce[i] << 8 | f->reduced[i] << 16);
@@ -178,14 +179,26 @@ int nb_model_add(nb_model *m, const nb_model_op *op)
     return first;
 }
 
-bool nb_model_want(nb_model *m, int value, const nb_spec *spec)
+static bool add_want(nb_model *m, int value, const nb_spec *spec, bool rather)
 {
     if (!nb_grow(&m->want, &m->want_room, m->nwants + 1, sizeof *m->want))
         return false;
     m->want[m->nwants].value = value;
+    m->want[m->nwants].rather = rather;
     m->want[m->nwants++].spec = spec;
+    return true;
+}
+
+bool nb_model_want(nb_model *m, int value, const nb_spec *spec)
+{
+    if (!add_want(m, value, spec, false)) return false;
     m->value[value].last = m->nnodes;
     return true;
+}
+
+bool nb_model_prefer(nb_model *m, int value, const nb_spec *spec)
+{
+    return add_want(m, value, spec, true);
 }
 
 bool nb_model_alias(nb_model *m, int value, int input)
@@ -304,7 +317,17 @@ static bool pose_alias(nb_model *m, int value, int input)
     return price && nb_problem_pair(m->problem, from->var, to->var, price);
 }
 
-static bool pose_want(nb_model *m, int value, const nb_spec *spec)
+/* Less than any step that moves, for each open dim that lies otherwise. */
+static double miss(const nb_spec *is, const nb_spec *rather)
+{
+    double n = 0, byte = is->mesh->byte[0];
+    for (int d = 0; d < is->rank; d++)
+        n += rather->dim[d].open &&
+             !nb_cut_prefix(&rather->dim[d].axes, &is->dim[d].axes);
+    return n * 1e-6 * (byte > 0 ? byte : 1);
+}
+
+static bool pose_want(nb_model *m, int value, const nb_spec *spec, bool rather)
 {
     const nb_model_value *x = &m->value[value];
     const nb_model_node *n = &m->node[x->node];
@@ -313,8 +336,9 @@ static bool pose_want(nb_model *m, int value, const nb_spec *spec)
     double *cost = nb_alloc((size_t)c->n * sizeof *cost);
     if (!cost) return false;
     for (int i = 0; i < c->n; i++)
-        cost[i] = nb_model_price(m, nb_choices_spec(c, i, t), spec, c->size[t],
-                                 x->item);
+        cost[i] = rather ? miss(nb_choices_spec(c, i, t), spec)
+                         : nb_model_price(m, nb_choices_spec(c, i, t), spec,
+                                          c->size[t], x->item);
     bool ok = nb_problem_cost(m->problem, n->var, cost);
     nb_free(cost);
     return ok;
@@ -343,7 +367,7 @@ static bool pose(nb_model *m)
     for (int i = 0; i < m->naliases && ok; i++)
         ok = pose_alias(m, m->alias[i].a, m->alias[i].b);
     for (int i = 0; i < m->nwants && ok; i++)
-        ok = pose_want(m, m->want[i].value, m->want[i].spec);
+        ok = pose_want(m, m->want[i].value, m->want[i].spec, m->want[i].rather);
     for (int i = 0; i < m->ncounts && ok; i++)
         ok = pose_count(m, m->count[i].a, m->count[i].b);
     for (int r = 0; r < m->nrows && ok; r++)

@@ -57,10 +57,17 @@ typedef struct nb_model_op {
     nb_carry carry;
     uint64_t carriers; /* operands, as bits */
     bool spread;       /* uses as many devices as it can */
-    double flops;      /* of the whole */
+    /* Or NULL: of an op of one operand, how its result lies; closed dims so,
+     * open ones rather so than otherwise where that costs as much. */
+    const nb_spec *said;
+    double flops; /* of the whole */
 } nb_model_op;
 /* The first of its results, which are numbered in order. */
 int nb_model_add(nb_model *m, const nb_model_op *op);
+
+/* Where it costs no more, open dims of the value rather begin with the axes
+ * that the spec says. */
+bool nb_model_prefer(nb_model *m, int value, const nb_spec *spec);
 
 /* In the end the value lies as the spec says; or as an input does, whose new
  * contents it is. */

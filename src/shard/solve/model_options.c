@@ -213,6 +213,39 @@ static nb_choices *choices_new(int nin, int nout)
     return nb_choices_free(c), NULL;
 }
 
+/* Whether closed dims are as was said, and no axis splits what it may not. */
+static bool is_as_said(const nb_spec *is, const nb_spec *said)
+{
+    for (int d = 0; d < is->rank; d++) {
+        const nb_cut *axes = &is->dim[d].axes;
+        if (!said->dim[d].open && !nb_cut_equal(axes, &said->dim[d].axes))
+            return false;
+        for (int i = 0; i < axes->n; i++)
+            if (nb_cut_has(&said->replicated, axes->at[i])) return false;
+    }
+    return !is->partial.n;
+}
+
+/* Only such options; or, if the op has none, the one that was said. */
+static bool keep_said(nb_choices *c, const nb_spec *said)
+{
+    int kept = 0;
+    nb_spec draft;
+    for (int i = 0; i < c->n; i++) {
+        if (!is_as_said(nb_choices_spec(c, i, 1), said)) continue;
+        memmove(&c->spec[2 * kept], &c->spec[2 * i], 2 * sizeof *c->spec);
+        c->share[kept++] = c->share[i];
+    }
+    c->n = kept ? kept : 1;
+    if (kept) return true;
+    memset(&draft, 0, sizeof draft);
+    draft.mesh = said->mesh;
+    draft.rank = said->rank;
+    for (int d = 0; d < said->rank; d++)
+        draft.dim[d].axes = said->dim[d].axes;
+    return (c->spec[0] = c->spec[1] = nb_spec_intern(&draft)) != NULL;
+}
+
 nb_choices *nb_choices_of_op(const nb_mesh *mesh, const nb_model_op *op)
 {
     const nb_factors *f = op->factors;
@@ -222,7 +255,8 @@ nb_choices *nb_choices_of_op(const nb_mesh *mesh, const nb_model_op *op)
     for (int i = 0; i < f->nin + f->nout && ok; i++)
         ok = set_sizes(c, i, f->tensor[i].rank, f->tensor[i].size);
     list_deeds(&t);
-    if (ok && enumerate(c, &t)) return c;
+    if (ok && enumerate(c, &t) && (!op->said || keep_said(c, op->said)))
+        return c;
     return nb_choices_free(c), NULL;
 }
 

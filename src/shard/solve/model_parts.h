@@ -62,6 +62,7 @@ struct nb_model {
     } * tie, *count, *alias;
     struct {
         int value;
+        bool rather; /* where it costs no more */
         const nb_spec *spec;
     } * want;
     int64_t *budget;
