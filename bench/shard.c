@@ -147,10 +147,10 @@ static void reshards(void)
                           nb_mesh_new("d", 2, name, two[0], NULL),
                           nb_mesh_new("e", 2, name, two[1], NULL),
                           nb_mesh_new("f", 3, name, three, NULL)};
-    const int direct = NB_RESHARD_EXCHANGE | NB_RESHARD_WIDE;
+    const int direct = NB_RESHARD_EXCHANGE;
     pairs("60 reshards, one axis: most bytes / bound", 1, 3, m, true, 0);
     pairs("60 reshards, any mesh: the same", 1.25, 6, m, true, 0);
-    pairs("  if blocks may go directly", 1.25, 6, m, true, direct);
+    pairs("  if blocks go directly where it helps", 1.25, 6, m, true, direct);
     pairs("  and nothing is pending", 1.25, 6, m, false, direct);
 }
 

@@ -2,9 +2,9 @@
  *
  * A plan is a list of steps: slices, which move nothing, and collectives.  What
  * is listed here is what runs when a tensor changes its layout, and the bytes
- * are those that a device receives, at most.  No plan can do with fewer bytes
- * than the bound; one that reaches it is minimal.  Plans live as long as the
- * process. */
+ * are those that a device receives, at most.  No plan over the mesh axes that it
+ * may use can do with fewer bytes than the bound; one that reaches it is
+ * minimal.  Plans live as long as the process. */
 #ifndef NABLA_RESHARD_H
 #define NABLA_RESHARD_H
 
@@ -16,11 +16,14 @@ extern "C" {
 
 typedef struct nb_reshard_plan nb_reshard_plan;
 
-/* What a plan may do beyond what reshards do by themselves. */
+/* What a plan may do other than reshards do by themselves.  These send blocks to
+ * blocks directly, in one step, only where a tensor has more than 1 KiB and
+ * collectives would move more than 1.25 of the bound. */
 enum {
-    NB_RESHARD_EXCHANGE = 1, /* blocks to blocks directly, in one step */
-    NB_RESHARD_WIDE = 2,     /* all-to-alls over several mesh axes at once */
-    NB_RESHARD_IDLE = 4      /* use mesh axes that neither spec has */
+    NB_RESHARD_EXCHANGE = 1,   /* directly wherever that is cheaper */
+    NB_RESHARD_WIDE = 2,       /* all-to-alls over several mesh axes at once */
+    NB_RESHARD_IDLE = 4,       /* use mesh axes that neither spec has */
+    NB_RESHARD_COLLECTIVES = 8 /* directly nowhere */
 };
 
 /* The cheapest plan for a tensor of these sizes, as many as both specs have

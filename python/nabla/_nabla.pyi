@@ -519,6 +519,7 @@ def reshard_plan(
     exchange: bool,
     wide: bool,
     idle_axes: bool,
+    collectives: bool,
     /,
 ) -> tuple[
     list[tuple[str, str, int, ShardingSpec]], int, int, int, float, str

@@ -607,13 +607,16 @@ def reshard_plan(
     shape: Sequence[int],
     dtype: DType | None = None,
     *,
-    exchange: bool = False,
+    exchange: bool | None = None,
     wide: bool = False,
     idle_axes: bool = False,
 ) -> ReshardPlan:
     """The plan that runs when a tensor of this shape changes its layout.  It
-    may be allowed more than collectives along one mesh axis: to exchange blocks
-    directly, to go over several axes at once, to use axes of neither spec.
+    may be allowed more than collectives along one mesh axis: to go over several
+    axes at once, to use axes of neither spec, to send blocks to blocks directly
+    wherever that is cheaper (`exchange=True`) or nowhere (`False`); by itself it
+    does where a tensor has more than 1 KiB and collectives would move more than
+    1.25 of the bound.
 
     >>> from nabla.core.sharding.spmd import reshard_plan
     >>> mesh = nb.DeviceMesh("m", (2, 4), ("dp", "tp"))
@@ -625,7 +628,14 @@ def reshard_plan(
     total 64 B, bound 64 B: minimal
     """
     steps, moved, bound, peak, seconds, text = _nabla.reshard_plan(
-        from_spec, to_spec, shape, dtype, exchange, wide, idle_axes
+        from_spec,
+        to_spec,
+        shape,
+        dtype,
+        bool(exchange),
+        wide,
+        idle_axes,
+        exchange is False,
     )
     made = [ReshardStep(k, a.split(","), n, s) for k, a, n, s in steps]
     return ReshardPlan(made, moved, bound, peak, seconds, text.rstrip())

@@ -36,17 +36,17 @@ static PyObject *whole(const nb_reshard_plan *p)
     return made;
 }
 
-/* reshard_plan(from, into, shape, dtype, exchange, wide, idle_axes)
+/* reshard_plan(from, into, shape, dtype, exchange, wide, idle_axes, collectives)
  * -> ([(kind, axes, bytes, spec)], bytes, bound, peak, seconds, text) */
 static PyObject *reshard_plan(PyObject *self, PyObject *args)
 {
     PyObject *a, *b, *shape, *type;
-    int exchange, wide, idle, n;
+    int exchange, wide, idle, alone, n;
     int64_t size[NB_PY_DIMS];
     nb_dtype dtype;
     (void)self;
-    if (!PyArg_ParseTuple(args, "OOOOppp:reshard_plan", &a, &b, &shape, &type,
-                          &exchange, &wide, &idle))
+    if (!PyArg_ParseTuple(args, "OOOOpppp:reshard_plan", &a, &b, &shape, &type,
+                          &exchange, &wide, &idle, &alone))
         return NULL;
     const nb_spec *from = nb_py_spec_from(a, NULL, -1);
     const nb_spec *into = from ? nb_py_spec_from(b, NULL, -1) : NULL;
@@ -57,7 +57,8 @@ static PyObject *reshard_plan(PyObject *self, PyObject *args)
     const nb_reshard_plan *p = nb_reshard_plan_of(
         from, into, n, size, dtype,
         (exchange ? NB_RESHARD_EXCHANGE : 0) | (wide ? NB_RESHARD_WIDE : 0) |
-            (idle ? NB_RESHARD_IDLE : 0));
+            (idle ? NB_RESHARD_IDLE : 0) |
+            (alone ? NB_RESHARD_COLLECTIVES : 0));
     return p ? whole(p) : nb_py_raise();
 }
 

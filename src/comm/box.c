@@ -4,26 +4,6 @@
 
 #include <string.h>
 
-int64_t nb_box_count(int rank, const nb_box *b)
-{
-    int64_t n = 1;
-    for (int d = 0; d < rank; d++)
-        n *= b->size[d];
-    return n;
-}
-
-bool nb_box_meet(int rank, const nb_box *a, const nb_box *b, nb_box *common)
-{
-    for (int d = 0; d < rank; d++) {
-        int64_t ea = a->start[d] + a->size[d], eb = b->start[d] + b->size[d];
-        int64_t start = a->start[d] > b->start[d] ? a->start[d] : b->start[d];
-        common->start[d] = start;
-        common->size[d] = (ea < eb ? ea : eb) - start;
-        if (common->size[d] <= 0) return false;
-    }
-    return true;
-}
-
 static int64_t offset(int rank, const nb_box *part, const nb_box *b)
 {
     int64_t at = 0;

@@ -1,14 +1,9 @@
-/* box.h - parts of tensors as boxes: intersections, and copies between them.
- * The data of a box is packed, row-major. */
+/* box.h - copies between parts of tensors.  The data of a box is packed,
+ * row-major. */
 #ifndef NB_COMM_BOX_H
 #define NB_COMM_BOX_H
 
 #include "shard/layout/spec.h"
-
-int64_t nb_box_count(int rank, const nb_box *b);
-
-/* What a and b have in common; false if nothing. */
-bool nb_box_meet(int rank, const nb_box *a, const nb_box *b, nb_box *common);
 
 /* Whether `part`, which lies within b, lies in its data without gaps; *at is
  * then the element at which it begins. */

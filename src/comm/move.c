@@ -29,16 +29,6 @@ typedef struct moves {
     int64_t covered; /* elements of the new block that come from somewhere */
 } moves;
 
-static int64_t block_of(const nb_spec *s, int position)
-{
-    int64_t at = 0;
-    for (int d = 0; d < s->rank; d++) {
-        const nb_cut *l = &s->dim[d].axes;
-        at = at * nb_cut_count(l) + nb_cut_index(s->mesh, l, position);
-    }
-    return at;
-}
-
 static bool needs(const moves *m, int who, int block_owner, nb_box *part)
 {
     const party *a = &m->at[who], *b = &m->at[block_owner];
@@ -185,7 +175,7 @@ static bool move(moves *m)
     for (int i = 0; i < t->n; i++) {
         party *p = &m->at[i];
         const nb_spec *from = t->step->from;
-        p->block = block_of(from, nb_task_position(t, from, t->member[i]));
+        p->block = nb_spec_block(from, nb_task_position(t, from, t->member[i]));
         nb_task_box(t, from, t->member[i], &p->from);
         nb_hop_box(t->step, t->size,
                    nb_task_position(t, t->step->into, t->member[i]), &p->into);

@@ -11,17 +11,6 @@
 
 enum { NAME = 128 };
 
-static const char *const names[] = {
-    [NB_HOP_SLICE] = "slice",
-    [NB_HOP_ALL_GATHER] = "all_gather",
-    [NB_HOP_ALL_TO_ALL] = "all_to_all",
-    [NB_HOP_PERMUTE] = "permute",
-    [NB_HOP_REDUCE_SCATTER] = "reduce_scatter",
-    [NB_HOP_ALL_REDUCE] = "all_reduce",
-    [NB_HOP_UNREDUCE] = "unreduce",
-    [NB_HOP_EXCHANGE] = "exchange",
-};
-
 /* The same in every process, whatever lies where in its memory. */
 static uint64_t mix(uint64_t h, uint64_t x)
 {
@@ -62,7 +51,7 @@ static uint64_t what(const nb_task *t)
 /* "all_gather f32[4, 6]" */
 static void write_name(const nb_task *t, char text[NAME])
 {
-    int n = snprintf(text, NAME, "%s %s[", names[t->step->kind],
+    int n = snprintf(text, NAME, "%s %s[", nb_hop_name(t->step->kind),
                      nb_dtype_brief(t->dtype));
     for (int d = 0; d < t->rank && n < NAME - 24; d++)
         n += snprintf(text + n, (size_t)(NAME - n), "%s%lld", d ? ", " : "",
@@ -119,6 +108,7 @@ static bool carry_out(nb_task *t)
     case NB_HOP_UNREDUCE: return unreduce(t);
     case NB_HOP_REDUCE_SCATTER: return nb_step_reduce_scatter(t);
     case NB_HOP_ALL_REDUCE: return nb_step_all_reduce(t);
+    case NB_HOP_REDUCE_EXCHANGE: return nb_step_reduce_exchange(t);
     case NB_HOP_ALL_GATHER:
     case NB_HOP_ALL_TO_ALL:
     case NB_HOP_PERMUTE:

@@ -29,9 +29,10 @@ bool nb_task_exchange(nb_task *t, const nb_post *post);
 int nb_task_position(const nb_task *t, const nb_spec *s, int position);
 void nb_task_box(const nb_task *t, const nb_spec *s, int position, nb_box *box);
 
-/* move.c: blocks change hands; reduce.c: and are combined. */
+/* move.c: blocks change hands; reduce.c, settle.c: and are combined. */
 bool nb_step_move(nb_task *t);
 bool nb_step_reduce_scatter(nb_task *t);
 bool nb_step_all_reduce(nb_task *t);
+bool nb_step_reduce_exchange(nb_task *t);
 
 #endif

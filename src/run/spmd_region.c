@@ -112,9 +112,8 @@ static bool record_run(nb_localiser *m, const nb_call *c, const nb_decision *d,
     ok = ok && needed && nb_localiser_lines(&sub);
     for (int k = 0; ok && k < b->graph->ny; k++)
         if (b->j.run[k] == run)
-            ok = (l->result[k] =
-                      nb_localiser_value(&sub, b->graph->result[k],
-                                         nb_inside_result(c, d, b, k)));
+            ok = (l->result[k] = nb_localiser_value(
+                      &sub, b->graph->result[k], nb_inside_result(c, d, b, k)));
     l->last[strand] = sub.token;
     ok = ok && add_numbers(l, &sub);
     nb_localiser_end(&sub);

@@ -35,16 +35,27 @@ def test_a_tensor_that_stays_needs_no_steps(mesh):
 
 
 def test_more_may_be_allowed(mesh):
-    how = {"exchange": (4096, 1), "wide": (7680, 3)}
-    p = plan(mesh, "[dp, tp]", "[tp, dp]", (32, 256))
+    there = "[dp, tp]", "[tp, dp]", (32, 256)
+    p = plan(mesh, *there, exchange=False)
     assert (p.bytes, p.bound, p.is_minimal) == (9216, 4096, False)
-    for name, expected in how.items():
-        p = plan(mesh, "[dp, tp]", "[tp, dp]", (32, 256), **{name: True})
-        assert (p.bytes, len(p.steps)) == expected
+    p = plan(mesh, *there, exchange=False, wide=True)
+    assert (p.bytes, len(p.steps)) == (7680, 3)
+    for how in ({}, {"exchange": True}):
+        p = plan(mesh, *there, **how)
+        assert (p.bytes, len(p.steps), p.is_minimal) == (4096, 1, True)
     cube = DeviceMesh("cube", (2, 2, 2), ("x", "y", "z"))
     assert plan(cube, "[.,.]P{x,y}", "[x,y]", (16, 16)).bytes == 768
     p = plan(cube, "[.,.]P{x,y}", "[x,y]", (16, 16), idle_axes=True)
     assert p.bytes == 640
+
+
+def test_pending_blocks_go_straight_to_where_they_are_wanted():
+    grid = DeviceMesh("grid", (2, 2), ("x", "y"))
+    p = plan(grid, "[x, .]P{y}", "[y, .]", (16, 160))
+    assert [s.kind for s in p.steps] == ["reduce_exchange"]
+    assert (p.bytes, p.is_minimal) == (5120, True)
+    p = plan(grid, "[x, .]P{y}", "[y, .]", (16, 16))
+    assert (len(p.steps), p.bytes, p.bound) == (3, 768, 512)
 
 
 def test_bytes_follow_the_dtype(mesh):

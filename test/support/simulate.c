@@ -1,5 +1,6 @@
 /* simulate.c - plans carried out on numbers, the slow way. */
 #include "support/simulate.h"
+#include "support/steps.h"
 
 #include <stdlib.h>
 
@@ -129,6 +130,23 @@ static const char *collect(const world *w, int n, const int *member, int64_t at,
     return NULL;
 }
 
+/* The same of those that have different addends. */
+static const char *collect_addends(const world *w, int n, const int *member,
+                                   int64_t at, int64_t *v)
+{
+    const nb_cut *l = &w->spec->partial;
+    int64_t met = 0, all = 0;
+    *v = neutral(w->spec->kind);
+    for (int i = 0; i < n; i++) {
+        const int64_t *x = find(w, member[i], at);
+        int64_t bit = 1 << nb_cut_index(w->spec->mesh, l, member[i]);
+        if (x && !(met & bit)) *v = reduce(w->spec->kind, *v, *x);
+        if (x) met |= bit;
+        all |= bit;
+    }
+    return met == all ? NULL : "an addend is missing";
+}
+
 /* One element of what p has after the step; *got counts what it received. */
 static const char *element(const world *w, const nb_hop *s, int p, int64_t at,
                            int64_t *v, int64_t *got)
@@ -148,6 +166,7 @@ static const char *element(const world *w, const nb_hop *s, int p, int64_t at,
     case NB_HOP_ALL_REDUCE:
         *got += s->kind == NB_HOP_REDUCE_SCATTER ? n - 1 : 0;
         return collect(w, n, member, at, v);
+    case NB_HOP_REDUCE_EXCHANGE: return collect_addends(w, n, member, at, v);
     default:
         if (own) return *v = *own, NULL;
         *got += 1;
@@ -175,6 +194,8 @@ const char *world_step(world *w, const nb_hop *s, int64_t *received)
         int p = nb_mesh_position(s->from->mesh, s->into->mesh->device[q]);
         int64_t n = elements(&next.box[q], s->into->rank), got = 0;
         if (s->kind == NB_HOP_ALL_REDUCE) got = all_reduced(s, p, n);
+        if (s->kind == NB_HOP_REDUCE_EXCHANGE)
+            got = hop_bytes(s, w->size, 1, p);
         for (int64_t k = 0; k < n && !wrong; k++)
             wrong = element(w, s, p, global_of(&next, &next.box[q], k),
                             &next.block[q][k], &got);
@@ -289,7 +310,7 @@ ratios reshard_ratios(bool one_axis, bool pending, int pairs,
     for (int i = 0; i < pairs; i++) {
         const nb_mesh *m = mesh_draw(one_axis);
         int rank = 1 + (int)below(3);
-        int64_t size[3] = {24, 48, 24};
+        int64_t size[3] = {480, 48, 24};
         const nb_spec *from = spec_draw(m, rank, NB_SUM, pending);
         const nb_spec *into = spec_draw(m, rank, NB_SUM, false);
         const nb_reshard_plan *p =

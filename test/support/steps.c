@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "base/half.h"
-#include "shard/layout/spec.h"
+#include "shard/plan/settle.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -168,7 +168,8 @@ static bool make_step(nb_hop *s, nb_spec *from, nb_spec *into, unsigned *seed)
     case NB_HOP_SLICE:
     case NB_HOP_UNREDUCE: return make_split(s, from, into, seed);
     default:
-        if (from->partial.n) return false;
+        if (!from->partial.n != (s->kind != NB_HOP_REDUCE_EXCHANGE))
+            return false;
         *into = draw_spec(from->mesh, from->rank, false, seed);
         for (int k = 0; k < from->mesh->naxes; k++)
             nb_cut_add(&s->axes, nb_axis_full(from->mesh, k));
@@ -229,9 +230,11 @@ static double expected(const step_case *c, int position, int64_t at)
                    ? NAN
                    : one[s->into->kind];
     }
-    if (s->kind != NB_HOP_ALL_REDUCE && s->kind != NB_HOP_REDUCE_SCATTER)
+    bool settles = s->kind == NB_HOP_REDUCE_EXCHANGE;
+    if (s->kind != NB_HOP_ALL_REDUCE && s->kind != NB_HOP_REDUCE_SCATTER &&
+        !settles)
         return value(c, nb_cut_index(m, pending, position), at);
-    int n = nb_cut_group(m, &s->axes, position, member);
+    int n = nb_cut_group(m, settles ? pending : &s->axes, position, member);
     double sum = value(c, nb_cut_index(m, pending, member[0]), at);
     for (int i = 1; i < n; i++)
         sum = fold(c->dtype, s->from->kind, sum,
@@ -301,6 +304,26 @@ static int64_t box_count(int rank, const nb_box *from, const nb_box *into)
     return n;
 }
 
+/* Addends that are not here of what is added up here, and what others add up of
+ * what is wanted. */
+static int64_t settled_count(const nb_hop *h, const int64_t *size, int p)
+{
+    nb_settling x;
+    int64_t got = 0;
+    int me = 0;
+    if (!nb_settling_open(&x, h, size, p, true)) return -1;
+    while (x.party[me].position != p)
+        me++;
+    for (int k = 0; k < x.npieces; k++) {
+        int64_t mine = x.share[k * x.n + me];
+        got += mine * (x.naddends - (x.party[me].has == x.piece[k].has));
+        if (x.party[me].wants == x.piece[k].wants)
+            got += x.piece[k].count - mine;
+    }
+    nb_settling_close(&x);
+    return got;
+}
+
 int64_t hop_bytes(const nb_hop *h, const int64_t *size, int item, int position)
 {
     const nb_mesh *m = h->from->mesh;
@@ -315,6 +338,7 @@ int64_t hop_bytes(const nb_hop *h, const int64_t *size, int item, int position)
     int64_t count = box_count(rank, &whole, &into);
     switch (h->kind) {
     case NB_HOP_UNREDUCE: return 0;
+    case NB_HOP_REDUCE_EXCHANGE: return settled_count(h, size, position) * item;
     case NB_HOP_REDUCE_SCATTER: return count * (n - 1) * item;
     case NB_HOP_ALL_REDUCE:
         n = all_reduce_count(count, n, nb_cut_index(m, &h->axes, position));

@@ -14,6 +14,36 @@ void nb_spec_box(const nb_spec *s, const int64_t *size, int position,
     }
 }
 
+int64_t nb_box_count(int rank, const nb_box *b)
+{
+    int64_t n = 1;
+    for (int d = 0; d < rank; d++)
+        n *= b->size[d];
+    return n;
+}
+
+bool nb_box_meet(int rank, const nb_box *a, const nb_box *b, nb_box *common)
+{
+    for (int d = 0; d < rank; d++) {
+        int64_t ea = a->start[d] + a->size[d], eb = b->start[d] + b->size[d];
+        int64_t start = a->start[d] > b->start[d] ? a->start[d] : b->start[d];
+        common->start[d] = start;
+        common->size[d] = (ea < eb ? ea : eb) - start;
+        if (common->size[d] <= 0) return false;
+    }
+    return true;
+}
+
+int64_t nb_spec_block(const nb_spec *s, int position)
+{
+    int64_t at = 0;
+    for (int d = 0; d < s->rank; d++) {
+        const nb_cut *l = &s->dim[d].axes;
+        at = at * nb_cut_count(l) + nb_cut_index(s->mesh, l, position);
+    }
+    return at;
+}
+
 /* The largest block of n is ceil(d / n). */
 int64_t nb_spec_elements(const nb_spec *s, const int64_t *size)
 {

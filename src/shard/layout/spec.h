@@ -93,6 +93,11 @@ static inline int64_t nb_block_start(int64_t d, int64_t n, int64_t i)
 /* What a position has of a tensor of these stored sizes: rank of each. */
 void nb_spec_box(const nb_spec *s, const int64_t *size, int position,
                  nb_box *box);
+/* The number of that part among all that there are. */
+int64_t nb_spec_block(const nb_spec *s, int position);
+/* Elements of a box; what two have in common, false if nothing. */
+int64_t nb_box_count(int rank, const nb_box *b);
+bool nb_box_meet(int rank, const nb_box *a, const nb_box *b, nb_box *common);
 /* The most elements that a position has. */
 int64_t nb_spec_elements(const nb_spec *s, const int64_t *size);
 

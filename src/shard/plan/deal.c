@@ -164,16 +164,24 @@ static double op_price(const nb_mesh *m)
     return (least > 0 ? least : 1) / 1024;
 }
 
-bool nb_reshard_open(nb_reshard_task *t)
+void nb_reshard_open(nb_reshard_task *t)
 {
     memset(t->home, -1, sizeof t->home);
     t->op = op_price(t->from->mesh);
-    if (!find_atoms(t) || !find_dims(t)) return false;
+    t->fits = t->from->mesh == t->into->mesh && find_atoms(t) && find_dims(t);
+    if (!t->fits) return;
     for (int d = 0; d < t->ndims; d++)
         place_dim(t, d);
     place_pending(t);
     drop_fixed(t);
-    return true;
+}
+
+bool nb_reshard_all_axes(const nb_reshard_task *t, nb_cut *axes)
+{
+    axes->n = 0;
+    for (int k = 0; k < t->natoms; k++)
+        if (!nb_cut_add(axes, t->atom[k])) return false;
+    return t->fits;
 }
 
 bool nb_deal_spec(const nb_reshard_task *t, const nb_deal *l, nb_spec *draft)

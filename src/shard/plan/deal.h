@@ -24,6 +24,7 @@ typedef struct nb_reshard_task {
     const int64_t *size;
     int item;
     nb_plan_options options;
+    bool fits; /* the rest says how it can be searched */
     int natoms, ndims;
     nb_axis atom[NB_ATOMS];
     int dim[NB_PLAN_DIMS];      /* of the tensor */
@@ -34,8 +35,12 @@ typedef struct nb_reshard_task {
     double op;             /* price of a step besides its bytes */
 } nb_reshard_task;
 
-/* False if the specs cannot be cut into few enough atoms that fit. */
-bool nb_reshard_open(nb_reshard_task *t);
+/* Whether it fits: if the specs can be cut into few enough atoms. */
+void nb_reshard_open(nb_reshard_task *t);
+
+/* All atoms that may move, for devices that go to all sides at once; false if
+ * they are too many. */
+bool nb_reshard_all_axes(const nb_reshard_task *t, nb_cut *axes);
 
 /* The spec of a layout, as a draft; false if a list is too long. */
 bool nb_deal_spec(const nb_reshard_task *t, const nb_deal *l, nb_spec *draft);
@@ -54,8 +59,11 @@ bool nb_deal_moves(const nb_reshard_task *t, const nb_deal *l,
                    const nb_hop *last, bool directed, nb_move_visit *visit,
                    void *ctx);
 
-/* price.c: fills in bytes, messages and seconds. */
-void nb_hop_price(nb_hop *s, const int64_t *size, int item);
+/* price.c: fills in bytes, messages and seconds; false if memory runs out. */
+bool nb_hop_price(nb_hop *s, const int64_t *size, int item);
+/* Bytes that some device must receive whatever the plan; below 0 if memory runs
+ * out. */
+int64_t nb_reshard_bound(const nb_reshard_task *t);
 int64_t nb_hop_memory(const nb_hop *s, const int64_t *size, int item);
 
 /* Steps as they are found; their specs are interned. */

@@ -1,5 +1,6 @@
 /* moves.c - what can be done with a layout in one step. */
 #include "shard/plan/deal.h"
+#include "shard/plan/settle.h"
 
 #include <string.h>
 
@@ -240,16 +241,18 @@ static bool permutations(mover *m)
     return fill(m, &next, 0, n, m->from->pending);
 }
 
+/* Straight to the goal. */
 static bool exchange(mover *m)
 {
     const nb_reshard_task *t = m->task;
-    nb_cut all = {0};
-    if (!t->options.exchange || t->kept.n || t->goal.pending ||
-        m->from->pending)
+    nb_cut all;
+    if (!t->options.exchange || t->goal.pending || m->from->turned ||
+        !nb_reshard_all_axes(t, &all))
         return true;
-    for (int k = 0; k < t->from->mesh->naxes; k++)
-        nb_cut_add(&all, nb_axis_full(t->from->mesh, k));
-    return emit(m, NB_HOP_EXCHANGE, -1, -1, &all, &t->goal);
+    if (!m->from->pending)
+        return emit(m, NB_HOP_EXCHANGE, -1, -1, &all, &t->goal);
+    return nb_cut_count(&all) > NB_SETTLING_DEVICES ||
+           emit(m, NB_HOP_REDUCE_EXCHANGE, -1, -1, &all, &t->goal);
 }
 
 bool nb_deal_moves(const nb_reshard_task *t, const nb_deal *l,

@@ -13,9 +13,28 @@
 const char *nb_hop_name(nb_hop_kind kind)
 {
     static const char *const name[] = {
-        "slice",          "all_gather", "all_to_all", "permute",
-        "reduce_scatter", "all_reduce", "unreduce",   "exchange"};
+        [NB_HOP_SLICE] = "slice",
+        [NB_HOP_ALL_GATHER] = "all_gather",
+        [NB_HOP_ALL_TO_ALL] = "all_to_all",
+        [NB_HOP_PERMUTE] = "permute",
+        [NB_HOP_REDUCE_SCATTER] = "reduce_scatter",
+        [NB_HOP_ALL_REDUCE] = "all_reduce",
+        [NB_HOP_UNREDUCE] = "unreduce",
+        [NB_HOP_REDUCE_EXCHANGE] = "reduce_exchange",
+        [NB_HOP_EXCHANGE] = "exchange"};
     return name[kind];
+}
+
+static bool price(nb_reshard_plan *p, nb_hop *step)
+{
+    for (int i = 0; i < p->n; i++) {
+        if (!nb_hop_price(&step[i], p->size, p->item)) return false;
+        int64_t memory = nb_hop_memory(&step[i], p->size, p->item);
+        p->bytes += step[i].bytes;
+        p->seconds += step[i].seconds;
+        if (memory > p->peak) p->peak = memory;
+    }
+    return true;
 }
 
 /* One block: the plan, its steps, the sizes. */
@@ -34,16 +53,11 @@ static nb_reshard_plan *write_plan(const nb_reshard_task *t, const nb_route *r)
                            .n = r->n,
                            .size = size,
                            .step = step};
-    p->bound = nb_reshard_bound(p->from, p->into, size, p->item);
-    for (int i = 0; i < r->n; i++) {
-        step[i] = r->step[i];
-        nb_hop_price(&step[i], size, p->item);
-        int64_t memory = nb_hop_memory(&step[i], size, p->item);
-        p->bytes += step[i].bytes;
-        p->seconds += step[i].seconds;
-        if (memory > p->peak) p->peak = memory;
-    }
-    return p;
+    if (r->n) memcpy(step, r->step, steps);
+    p->bound = nb_reshard_bound(t);
+    if (p->bound >= 0 && price(p, step)) return p;
+    free(p); /* nobody has seen it */
+    return NULL;
 }
 
 bool nb_mesh_meets(const nb_mesh *a, const nb_mesh *b)
@@ -66,13 +80,40 @@ static bool check(const nb_spec *from, const nb_spec *into)
     return nb_mesh_meets(from->mesh, into->mesh);
 }
 
-static const nb_reshard_plan *make(const nb_reshard_task *t)
+static nb_reshard_plan *make_one(const nb_reshard_task *t)
 {
     nb_route r = {0};
     nb_reshard_plan *p = NULL;
     if (t->from == t->into || nb_route_find(t, &r)) p = write_plan(t, &r);
     nb_free(r.step);
     return p;
+}
+
+/* An exchange sends boxes of all sizes to all sides.  Unless it is asked for, it
+ * is taken where collectives move a quarter more than must be moved, and not
+ * for a tensor of no more than so many bytes. */
+enum { SMALL = 1024 };
+
+static bool is_poor(const nb_reshard_plan *p)
+{
+    int64_t bytes = p->item;
+    for (int d = 0; d < p->from->rank; d++)
+        bytes *= p->size[d];
+    return bytes > SMALL && 4 * (p->bytes - p->bound) > p->bound;
+}
+
+static const nb_reshard_plan *make(nb_reshard_task t)
+{
+    nb_reshard_open(&t);
+    nb_reshard_plan *p = make_one(&t);
+    const nb_plan_options *o = &t.options;
+    if (!p || o->exchange || o->collectives || !t.fits || !is_poor(p)) return p;
+    t.options.exchange = true;
+    nb_reshard_plan *direct = make_one(&t);
+    bool better = direct && direct->bytes < p->bytes;
+    if (!direct || better) free(p);
+    if (direct && !better) free(direct);
+    return better || !direct ? direct : p;
 }
 
 /* Plans by what was asked.  Entries are only ever added, at the front, so
@@ -103,11 +144,12 @@ static void set_key(memo *key, const nb_reshard_task *t)
     key->into = t->into;
     key->options = t->options;
     key->costs = costs_of(t->from->mesh, 0);
+    const nb_plan_options *o = &t->options;
     uint64_t part[5] = {(uint64_t)(uintptr_t)t->from,
                         (uint64_t)(uintptr_t)t->into, key->costs,
-                        (uint64_t)t->options.memory,
-                        (uint64_t)t->item << 3 | t->options.wide << 2 |
-                            t->options.idle_axes << 1 | t->options.exchange};
+                        (uint64_t)o->memory,
+                        (uint64_t)t->item << 4 | o->collectives << 3 |
+                            o->wide << 2 | o->idle_axes << 1 | o->exchange};
     key->hash = nb_hash(nb_hash(0, part, sizeof part), t->size,
                         (size_t)t->from->rank * sizeof(int64_t));
 }
@@ -119,7 +161,7 @@ static bool is_same(const memo *a, const memo *key, const nb_reshard_task *t)
            a->into == key->into && a->costs == key->costs &&
            x->memory == y->memory && x->idle_axes == y->idle_axes &&
            x->wide == y->wide && x->exchange == y->exchange &&
-           a->plan->item == t->item &&
+           x->collectives == y->collectives && a->plan->item == t->item &&
            memcmp(a->plan->size, t->size,
                   (size_t)t->from->rank * sizeof(int64_t)) == 0;
 }
@@ -161,7 +203,7 @@ static const nb_reshard_plan *find_layouts(nb_reshard_task t)
     set_key(&key, &t);
     const nb_reshard_plan *p = recall(&key, &t);
     if (p) return p;
-    p = make(&t);
+    p = make(t);
     const nb_reshard_plan *kept = p ? keep(&key, &t, p) : NULL;
     if (kept != p) free((void *)p); /* nobody has seen it */
     return kept;

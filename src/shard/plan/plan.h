@@ -8,16 +8,17 @@
 #include "shard/layout/spec.h"
 
 typedef enum nb_hop_kind {
-    NB_HOP_SLICE,          /* a whole dim is split: no communication */
-    NB_HOP_ALL_GATHER,     /* the minor axes of a dim are dropped */
-    NB_HOP_ALL_TO_ALL,     /* ... and appended to another dim */
-    NB_HOP_PERMUTE,        /* blocks change places, counts stay */
-    NB_HOP_REDUCE_SCATTER, /* pending axes are reduced and split a dim */
-    NB_HOP_ALL_REDUCE,     /* pending axes are reduced */
-    NB_HOP_UNREDUCE,       /* whole becomes pending: kept at coordinate 0; or,
+    NB_HOP_SLICE,           /* a whole dim is split: no communication */
+    NB_HOP_ALL_GATHER,      /* the minor axes of a dim are dropped */
+    NB_HOP_ALL_TO_ALL,      /* ... and appended to another dim */
+    NB_HOP_PERMUTE,         /* blocks change places, counts stay */
+    NB_HOP_REDUCE_SCATTER,  /* pending axes are reduced and split a dim */
+    NB_HOP_ALL_REDUCE,      /* pending axes are reduced */
+    NB_HOP_UNREDUCE,        /* whole becomes pending: kept at coordinate 0; or,
                             * if dim >= 0, what splits it does: each keeps its
                             * block; the rest is what changes no sum */
-    NB_HOP_EXCHANGE        /* blocks to blocks directly */
+    NB_HOP_REDUCE_EXCHANGE, /* pending blocks to blocks directly */
+    NB_HOP_EXCHANGE         /* blocks to blocks directly */
 } nb_hop_kind;
 
 /* A hop that ends in parts of its own rather than blocks: for dims where
@@ -58,7 +59,7 @@ typedef struct nb_reshard_plan {
     const int64_t *size;
     const nb_hop *step;
     int64_t bytes; /* received by a device, all steps */
-    int64_t bound; /* no plan can do with less */
+    int64_t bound; /* no plan over the same axes can do with less */
     int64_t peak;  /* most bytes of input and output of a step, a device */
     double seconds;
 } nb_reshard_plan;
@@ -70,10 +71,11 @@ const nb_reshard_plan *nb_reach_find(const nb_spec *from, const nb_spec *into,
                                      const nb_reach *reach);
 
 typedef struct nb_plan_options {
-    bool idle_axes; /* axes of neither spec may help */
-    bool wide;      /* all-to-alls may run over several mesh axes */
-    bool exchange;  /* not collectives alone: blocks to blocks directly */
-    int64_t memory; /* bytes of a step, at most; 0: any */
+    bool idle_axes;   /* axes of neither spec may help */
+    bool wide;        /* all-to-alls may run over several mesh axes */
+    bool exchange;    /* blocks to blocks directly even where it saves little */
+    bool collectives; /* blocks to blocks directly nowhere */
+    int64_t memory;   /* bytes of a step, at most; 0: any */
 } nb_plan_options;
 
 /* The plan; remembered, and valid as long as the process.  Only layouts count,
@@ -82,10 +84,6 @@ typedef struct nb_plan_options {
 const nb_reshard_plan *nb_reshard_find(const nb_spec *from, const nb_spec *into,
                                        const int64_t *size, int item,
                                        const nb_plan_options *options);
-
-/* Bytes that some device must receive whatever the plan. */
-int64_t nb_reshard_bound(const nb_spec *from, const nb_spec *into,
-                         const int64_t *size, int item);
 
 /* "all_gather", ... */
 const char *nb_hop_name(nb_hop_kind kind);

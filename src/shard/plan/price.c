@@ -6,6 +6,7 @@
  * all-reduce piece by piece: block i of n of what it has is reduced by member
  * i, which sends it to all. */
 #include "shard/plan/deal.h"
+#include "shard/plan/settle.h"
 
 enum { FEW_DEVICES = 1024 };
 
@@ -14,26 +15,10 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return a / b + (a % b != 0);
 }
 
-static int64_t box_elements(const nb_box *b, int rank)
-{
-    int64_t n = 1;
-    for (int d = 0; d < rank; d++)
-        n *= b->size[d];
-    return n;
-}
-
 static int64_t common_elements(const nb_box *a, const nb_box *b, int rank)
 {
-    int64_t n = 1;
-    for (int d = 0; d < rank; d++) {
-        int64_t end_a = a->start[d] + a->size[d];
-        int64_t end_b = b->start[d] + b->size[d];
-        int64_t from = a->start[d] > b->start[d] ? a->start[d] : b->start[d];
-        int64_t to = end_a < end_b ? end_a : end_b;
-        if (to <= from) return 0;
-        n *= to - from;
-    }
-    return n;
+    nb_box common;
+    return nb_box_meet(rank, a, b, &common) ? nb_box_count(rank, &common) : 0;
 }
 
 /* Positions are those of the first mesh; the second may number the same
@@ -71,7 +56,7 @@ static int64_t lacking(const nb_spec *from, const nb_spec *into,
     for (int p = 0; p < from->mesh->ndevices; p++) {
         nb_box has, wants;
         boxes(&a, &b, sizes, p, &has, &wants);
-        int64_t n = box_elements(&wants, a.rank) -
+        int64_t n = nb_box_count(a.rank, &wants) -
                     common_elements(&has, &wants, a.rank);
         if (n > most) most = n;
     }
@@ -122,7 +107,7 @@ static int sources(const nb_spec *from, const nb_box *has, const nb_box *wants,
                    const int64_t *size)
 {
     int64_t n = 1;
-    if (!box_elements(wants, from->rank)) return 0;
+    if (!nb_box_count(from->rank, wants)) return 0;
     for (int d = 0; d < from->rank; d++) {
         int64_t k = nb_cut_count(&from->dim[d].axes), w = wants->size[d];
         int64_t met = block_of(size[d], k, wants->start[d] + w - 1) -
@@ -153,7 +138,7 @@ static double slowest(const double *cost, const nb_cut *l)
     return most;
 }
 
-void nb_hop_price(nb_hop *s, const int64_t *size, int item)
+bool nb_hop_price(nb_hop *s, const int64_t *size, int item)
 {
     const nb_mesh *m = s->from->mesh;
     int64_t n = nb_cut_count(&s->axes), elements = 0, local = 0;
@@ -183,7 +168,11 @@ void nb_hop_price(nb_hop *s, const int64_t *size, int item)
         elements = lacking(s->from, s->into, size);
         s->messages = exchange_messages(s, size);
         break;
+    case NB_HOP_REDUCE_EXCHANGE:
+        elements = nb_settling_price(s, size, &s->messages);
+        break;
     }
+    if (elements < 0) return false;
     s->bytes = elements * item;
     /* Of a few elements one device has more to do than the others; that is no
      * reason to reduce over fewer devices at a time. */
@@ -192,6 +181,7 @@ void nb_hop_price(nb_hop *s, const int64_t *size, int item)
                       : (double)s->bytes;
     s->seconds = s->messages * slowest(m->message, &s->axes) +
                  paid * slowest(m->byte, &s->axes);
+    return true;
 }
 
 int64_t nb_hop_memory(const nb_hop *s, const int64_t *size, int item)
@@ -216,12 +206,10 @@ static bool is_within(const nb_cut *a, const nb_cut *b)
     return true;
 }
 
-/* n addends of an element lie on n devices; h devices want the sum.  The first
- * that has it took n - 1 receives, and each other one at least one more, after
- * that: n + h - 2 in all, and one of the devices has the mean or more.  Nobody
- * has all addends to begin with, so all of what one wants must come. */
+/* Where there are too many to look at each: every element that is wanted must
+ * come, and n addends took n - 1 receives before one had the sum (settle.c). */
 static int64_t reduced_bound(const nb_spec *into, const int64_t *size,
-                             int64_t n, int item)
+                             int64_t n)
 {
     __int128 total = 0;
     int64_t most = nb_spec_elements(into, size), all = 1;
@@ -231,24 +219,28 @@ static int64_t reduced_bound(const nb_spec *into, const int64_t *size,
     for (int p = 0; p < devices; p++) {
         nb_box wants;
         nb_spec_box(into, size, p, &wants);
-        total += box_elements(&wants, into->rank);
+        total += nb_box_count(into->rank, &wants);
     }
     total += (__int128)all * (n - 2) * nb_cut_count(&into->partial);
-    int64_t mean = (int64_t)((total * item + devices - 1) / devices);
-    return most * item > mean ? most * item : mean;
+    int64_t mean = (int64_t)((total + devices - 1) / devices);
+    return most > mean ? most : mean;
 }
 
 /* Where the target wants addends that were none before, anybody may have them:
  * nothing need move. */
-int64_t nb_reshard_bound(const nb_spec *from, const nb_spec *into,
-                         const int64_t *size, int item)
+int64_t nb_reshard_bound(const nb_reshard_task *t)
 {
+    const nb_spec *from = t->from, *into = t->into;
+    nb_hop all = {.from = from, .into = into};
     int64_t n = nb_cut_count(&from->partial);
     if (into->partial.n &&
         (from->mesh != into->mesh || from->kind != into->kind ||
          !is_within(&into->partial, &from->partial)))
         return 0;
     n /= nb_cut_count(&into->partial);
-    return n > 1 ? reduced_bound(into, size, n, item)
-                 : item * lacking(from, into, size);
+    if (n == 1) return t->item * lacking(from, into, t->size);
+    bool few = nb_reshard_all_axes(t, &all.axes) &&
+               nb_cut_count(&all.axes) <= NB_SETTLING_DEVICES;
+    return t->item * (few ? nb_settling_bound(&all, t->size)
+                          : reduced_bound(into, t->size, n));
 }

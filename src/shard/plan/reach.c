@@ -78,16 +78,10 @@ static void set_axes(entry *e)
     }
 }
 
-static int64_t count(int rank, const nb_box *a, const nb_box *b)
+static int64_t common(int rank, const nb_box *a, const nb_box *b)
 {
-    int64_t n = 1;
-    for (int d = 0; d < rank; d++) {
-        int64_t from = a->start[d], to = from + a->size[d];
-        if (b->start[d] > from) from = b->start[d];
-        if (b->start[d] + b->size[d] < to) to = b->start[d] + b->size[d];
-        n *= to > from ? to - from : 0;
-    }
-    return n;
+    nb_box both;
+    return nb_box_meet(rank, a, b, &both) ? nb_box_count(rank, &both) : 0;
 }
 
 static void price(entry *e)
@@ -101,7 +95,7 @@ static void price(entry *e)
         nb_box has, wants;
         nb_spec_box(e->hop.from, e->size, p, &has);
         nb_hop_box(&e->hop, e->size, p, &wants);
-        int64_t n = count(rank, &wants, &whole) - count(rank, &wants, &has);
+        int64_t n = common(rank, &wants, &whole) - common(rank, &wants, &has);
         if (n * e->plan.item > e->hop.bytes) e->hop.bytes = n * e->plan.item;
     }
     for (int i = 0; i < e->hop.axes.n; i++) {

@@ -11,7 +11,8 @@ const nb_reshard_plan *nb_reshard_plan_of(const nb_spec *from,
 {
     nb_plan_options options = {.exchange = may & NB_RESHARD_EXCHANGE,
                                .wide = may & NB_RESHARD_WIDE,
-                               .idle_axes = may & NB_RESHARD_IDLE};
+                               .idle_axes = may & NB_RESHARD_IDLE,
+                               .collectives = may & NB_RESHARD_COLLECTIVES};
     from = nb_spec_fit(from, rank, size);
     into = from ? nb_spec_fit(into, rank, size) : NULL;
     if (!into) return NULL;

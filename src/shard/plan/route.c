@@ -146,16 +146,14 @@ static bool check_memory(const nb_reshard_task *t, const nb_route *r)
     return true;
 }
 
-bool nb_route_find(const nb_reshard_task *asked, nb_route *r)
+bool nb_route_find(const nb_reshard_task *t, nb_route *r)
 {
     nb_search_end end = NB_SEARCH_CROWDED;
-    nb_reshard_task t = *asked;
-    bool fits = t.from->mesh == t.into->mesh && nb_reshard_open(&t);
-    for (int directed = 0; directed < 2 && fits; directed++) {
+    for (int directed = 0; directed < 2 && t->fits; directed++) {
         if (end != NB_SEARCH_CROWDED) break;
-        end = nb_reshard_search(&t, directed, r);
+        end = nb_reshard_search(t, directed, r);
     }
     if (end == NB_SEARCH_CROWDED)
-        return plain_route(asked, r) && check_memory(asked, r);
-    return end == NB_SEARCH_NONE ? no_plan(asked) : end == NB_SEARCH_FOUND;
+        return plain_route(t, r) && check_memory(t, r);
+    return end == NB_SEARCH_NONE ? no_plan(t) : end == NB_SEARCH_FOUND;
 }

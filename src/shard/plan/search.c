@@ -95,19 +95,38 @@ static int add(search *s, const nb_deal *l)
     return n;
 }
 
-/* Slices of one atom each are one step in the end, and cost less than one. */
-static double price(search *s, const nb_deal *next, const nb_hop *move)
+/* Below 0: not allowed.  Slices of one atom each are one step in the end, and
+ * cost less than one. */
+static bool price(search *s, const nb_deal *next, const nb_hop *move,
+                  double *seconds)
 {
     const nb_reshard_task *t = s->task;
     nb_hop step = {.kind = move->kind, .axes = move->axes};
     step.from = &s->from;
     step.into = &s->into;
-    if (!nb_deal_spec(t, next, &s->into)) return -1;
+    *seconds = -1;
+    if (!nb_deal_spec(t, next, &s->into)) return true;
     if (t->options.memory &&
         nb_hop_memory(&step, t->size, t->item) > t->options.memory)
-        return -1;
-    nb_hop_price(&step, t->size, t->item);
-    return step.seconds + (move->kind == NB_HOP_SLICE ? t->op / 4 : t->op);
+        return true;
+    if (!nb_hop_price(&step, t->size, t->item)) return false;
+    *seconds = step.seconds + (move->kind == NB_HOP_SLICE ? t->op / 4 : t->op);
+    return true;
+}
+
+/* Whether a way to a node that is known already cannot become shorter: to settle
+ * who adds up what takes long, and everybody receives what it wants at least. */
+static bool is_vain(search *s, int known, const nb_hop *move)
+{
+    const nb_reshard_task *t = s->task;
+    const double *byte = t->from->mesh->byte;
+    double least = 0;
+    if (move->kind != NB_HOP_REDUCE_EXCHANGE) return false;
+    for (int i = 0; i < move->axes.n; i++)
+        if (byte[move->axes.at[i].axis] > least)
+            least = byte[move->axes.at[i].axis];
+    least *= (double)(nb_spec_elements(t->into, t->size) * t->item);
+    return s->node[known].price <= s->node[s->at].price + least;
 }
 
 /* False ends the search: out of memory or too much to look at. */
@@ -115,9 +134,10 @@ static bool visit(void *ctx, const nb_deal *next, const nb_hop *move)
 {
     search *s = ctx;
     int n = find(s, next);
-    if (n >= 0 && s->node[n].settled) return true;
+    if (n >= 0 && (s->node[n].settled || is_vain(s, n, move))) return true;
     if (s->npriced++ == MOST_PRICED) return s->crowded = true, false;
-    double step = price(s, next, move);
+    double step;
+    if (!price(s, next, move, &step)) return false;
     if (step < 0) return true;
     double total = s->node[s->at].price + step;
     if (n >= 0 && s->node[n].price <= total) return true;
