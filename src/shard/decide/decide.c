@@ -133,7 +133,7 @@ static bool update(const nb_work *w, nb_decision *d)
     for (int t = 0; ok && w->call->op->reach && t < nin; t++)
         ok = nb_reach_plan(w, t, d->need[t], d->give[0], &d->reach[t]);
     for (int t = 0; ok && t < nin + w->f->nout; t++)
-        if (w->call->op->shares >> t & 1)
+        if (t < 32 && w->call->op->shares >> t & 1)
             ok = nb_share_plan(w, t, t < nin ? d->need[t] : d->give[t - nin],
                                &d->share[t]);
     if (ok && *w->reason)

@@ -89,6 +89,40 @@ static void settle_factor(nb_work *w, int k)
     w->priority[k] = c.priority;
 }
 
+/* At most as many blocks as there are elements; one element is not split. */
+static void keep_full(nb_cut *l, int64_t size)
+{
+    while (l->n && size > 1 && nb_cut_count(l) > size)
+        l->n--;
+}
+
+/* A dim that no operand has is made in parts by ops that are told the shape of
+ * their result, and by those that say so. */
+static bool is_made_whole(const nb_work *w, int k)
+{
+    const nb_op *op = w->call->op;
+    bool given = false;
+    for (int t = 0; t < w->f->nin; t++)
+        given = given || nb_factored_has(&w->f->tensor[t], k);
+    return !given && !op->sized && !(op->splits >> NB_PASS & 1);
+}
+
+/* The greatest of nothing is no number, windows have their least size,
+ * nothing is picked from nothing and it comes to nothing: no block may be
+ * empty. */
+static void fill(nb_work *w, int k)
+{
+    const nb_factors *f = w->f;
+    bool extreme = f->reduce[k] == NB_MAX || f->reduce[k] == NB_MIN;
+    nb_factor_kind kind = nb_work_kind(w, k);
+    if ((f->reduced[k] && extreme) || kind == NB_MASK || kind == NB_SCAN)
+        keep_full(&w->axes[k], f->size[k]);
+    for (int t = f->nin; f->kind[k] == NB_PERMUTE && t < f->nin + f->nout; t++)
+        for (int d = 0; d < f->tensor[t].rank; d++)
+            if (f->tensor[t].dim[d].n && f->tensor[t].dim[d].factor[0] == k)
+                keep_full(&w->axes[k], f->tensor[t].size[d]);
+}
+
 /* RESOLVE between factors */
 
 static int first_overlap(const nb_cut *a, const nb_cut *b)
@@ -98,18 +132,35 @@ static int first_overlap(const nb_cut *a, const nb_cut *b)
     return -1;
 }
 
-/* What it would cost to have the operands lie as the factors say, and to pay
- * for the reductions that are left pending. */
+/* What tensor t costs if it lies so: what blocks reach for of it, and what they
+ * tell each other of it. */
+static bool talk_cost(const nb_work *w, int t, const nb_spec *lies,
+                      const nb_spec *give, double *seconds)
+{
+    const nb_op *op = w->call->op;
+    const nb_reshard_plan *reach = NULL, *share = NULL;
+    if (op->reach && t < w->f->nin && !nb_reach_plan(w, t, lies, give, &reach))
+        return false;
+    if (t < 32 && op->shares >> t & 1 &&
+        !nb_share_plan(w, t, lies, &share)) return false;
+    *seconds += (reach ? reach->seconds : 0) + (share ? share->seconds : 0);
+    return true;
+}
+
+/* What it would cost to have the operands lie as the factors say, to run so, and
+ * to pay for the reductions that are left pending. */
 static bool cost(nb_work *w, double *seconds)
 {
     const nb_factors *f = w->f;
+    const nb_spec *give = f->nout ? nb_work_need(w, f->nin) : NULL;
     *seconds = 0;
-    for (int t = 0; t < f->nin; t++) {
-        const nb_spec *need = nb_work_need(w, t);
-        const nb_reshard_plan *p =
-            need ? nb_reshard_find(w->from[t], need, f->tensor[t].size,
-                                   w->item[t], NULL)
-                 : NULL;
+    if (f->nout && !give) return false;
+    for (int t = 0; t < f->nin + f->nout; t++) {
+        const nb_spec *lies = nb_work_need(w, t);
+        if (!lies || !talk_cost(w, t, lies, give, seconds)) return false;
+        if (t >= f->nin) continue;
+        const nb_reshard_plan *p = nb_reshard_find(
+            w->from[t], lies, f->tensor[t].size, w->item[t], NULL);
         if (!p) return false;
         *seconds += p->seconds;
     }
@@ -145,6 +196,8 @@ static bool cost_of(nb_work *w, int winner, double *seconds)
         for (int j = 0; j < k; j++)
             yield(&w->axes[k], &w->axes[j]);
     }
+    for (int k = 0; k < w->f->n; k++)
+        fill(w, k);
     bool ok = cost(w, seconds);
     memcpy(w->axes, was, bytes);
     return ok;
@@ -253,40 +306,6 @@ static void settle_groups(nb_work *w)
                 if (w->f->tensor[t].dim[d].n > 1)
                     again |= settle_group(w, &w->f->tensor[t].dim[d]);
     }
-}
-
-/* At most as many blocks as there are elements; one element is not split. */
-static void keep_full(nb_cut *l, int64_t size)
-{
-    while (l->n && size > 1 && nb_cut_count(l) > size)
-        l->n--;
-}
-
-/* A dim that no operand has is made in parts by ops that are told the shape of
- * their result, and by those that say so. */
-static bool is_made_whole(const nb_work *w, int k)
-{
-    const nb_op *op = w->call->op;
-    bool given = false;
-    for (int t = 0; t < w->f->nin; t++)
-        given = given || nb_factored_has(&w->f->tensor[t], k);
-    return !given && !op->sized && !(op->splits >> NB_PASS & 1);
-}
-
-/* The greatest of nothing is no number, windows have their least size,
- * nothing is picked from nothing and it comes to nothing: no block may be
- * empty. */
-static void fill(nb_work *w, int k)
-{
-    const nb_factors *f = w->f;
-    bool extreme = f->reduce[k] == NB_MAX || f->reduce[k] == NB_MIN;
-    nb_factor_kind kind = nb_work_kind(w, k);
-    if ((f->reduced[k] && extreme) || kind == NB_MASK || kind == NB_SCAN)
-        keep_full(&w->axes[k], f->size[k]);
-    for (int t = f->nin; f->kind[k] == NB_PERMUTE && t < f->nin + f->nout; t++)
-        for (int d = 0; d < f->tensor[t].rank; d++)
-            if (f->tensor[t].dim[d].n && f->tensor[t].dim[d].factor[0] == k)
-                keep_full(&w->axes[k], f->tensor[t].size[d]);
 }
 
 bool nb_work_resolve(nb_work *w)
