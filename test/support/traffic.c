@@ -152,7 +152,8 @@ static void walk_graph(walk *w, const nb_graph *g, nb_tensor **node)
     nb_layouts_free(&l);
 }
 
-/* Nodes that have been met, each once; leaves are the inputs that they are. */
+/* Nodes that have been met, each once and after those that it needs; leaves are
+ * the inputs that they are. */
 typedef struct nodes {
     int n, nleaves, room;
     nb_tensor **at, **leaf;
@@ -162,18 +163,30 @@ static void meet(nodes *s, nb_tensor *x)
 {
     for (int k = 0; k < s->n; k++)
         if (s->at[k] == x) return;
+    bool leaf = nb_tensor_done(x) || !x->op;
+    for (int i = 0; !leaf && i < x->nin; i++)
+        meet(s, nb_tensor_in(x)[i]);
     if (s->n == s->room) {
         s->room = 2 * s->room + 64;
         s->at = realloc(s->at, (size_t)s->room * sizeof *s->at);
         s->leaf = realloc(s->leaf, (size_t)s->room * sizeof *s->leaf);
     }
     s->at[s->n++] = x;
-    if (nb_tensor_done(x) || !x->op) {
-        s->leaf[s->nleaves++] = x;
-        return;
+    if (leaf) s->leaf[s->nleaves++] = x;
+}
+
+/* Results in the order in which they can be computed: what is there in which
+ * layouts depends on who comes first. */
+static int in_order(const nodes *s, int n, nb_tensor *const *y, nb_tensor **to)
+{
+    int count = 0;
+    for (int k = 0; k < s->n; k++) {
+        int i = 0;
+        while (i < n && y[i] != s->at[k])
+            i++;
+        if (i < n) to[count++] = s->at[k];
     }
-    for (int i = 0; i < x->nin; i++)
-        meet(s, nb_tensor_in(x)[i]);
+    return count;
 }
 
 bool traffic_of_calls(traffic *t, int n, nb_tensor *const *y)
@@ -187,7 +200,10 @@ bool traffic_of_calls(traffic *t, int n, nb_tensor *const *y)
     if (!on_mesh) return true;
     for (int i = 0; i < n; i++)
         meet(&met, y[i]);
-    bool ok = nb_graph_of(met.nleaves, met.leaf, n, y, &g) == NB_OK;
+    nb_tensor **root = calloc((size_t)n + 1, sizeof *root);
+    int nroots = in_order(&met, n, y, root);
+    bool ok = nb_graph_of(met.nleaves, met.leaf, nroots, root, &g) == NB_OK;
+    free(root);
     free(met.at);
     free(met.leaf);
     if (!ok) return false;
