@@ -207,9 +207,13 @@ static void listings_show_layouts(void **state)
          "fn(\n"
          "  %a1: f32[4@dp,2],\n"
          ") {\n"
-         "  %v1: f32[4@dp,2] = sin(%a1)\n"
+         "  spmd @pod(%a1) {\n"
+         "    %v1: f32[4@dp,2] = sin(%a1)\n"
+         "  }\n"
          "  %v2: f32[4,2@tp] = reshard(%v1, mesh=@pod, spec=<*, tp>)\n"
-         "  %v3: f32[]{P:tp} = reduce_sum(%v2, keepdims=False)\n"
+         "  spmd @pod(%v2) {\n"
+         "    %v3: f32[]{P:tp} = reduce_sum(%v2, keepdims=False)\n"
+         "  }\n"
          "  return %v3\n"
          "}\n");
     assert_ptr_equal(nb_graph_target(g, 2), spec("[., tp]"));

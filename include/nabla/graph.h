@@ -50,7 +50,9 @@ NB_API nb_status nb_graph_parse(const char *text, nb_graph **out);
 
 NB_API void nb_graph_free(nb_graph *g);
 
-/* Its text; yours, nb_text_release.  More may be asked for: remarks that tell
+/* Its text; yours, nb_text_release.  Calls that lie on a mesh stand in blocks,
+ * spmd @pod(%a1) { ... }, which name what they take; a reshard stands between
+ * them.  Such a text is to be looked at, not read back.  More may be asked for: remarks that tell
  * where each line was recorded, and the colours of a terminal (keywords bold,
  * names cyan, hidden axes grey). */
 enum { NB_TEXT_PLAIN = 0, NB_TEXT_SOURCES = 1, NB_TEXT_COLOURS = 2 };

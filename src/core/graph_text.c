@@ -15,12 +15,14 @@ typedef struct printer {
     int what;          /* NB_TEXT_... */
     int inputs, calls; /* names given so far */
     int depth;         /* of indentation */
+    bool on_mesh;      /* in a block of calls on a mesh */
 } printer;
 
 /* A program being printed. */
 typedef struct page {
     const nb_graph *g;
     int *number; /* in the names of its lines */
+    int *taken;  /* the end of the last block that takes it */
 } page;
 
 static const char bold[] = "\033[1m", cyan[] = "\033[36m", grey[] = "\033[90m";
@@ -291,17 +293,82 @@ static void print_return(printer *p, const page *g)
     nb_text_add(p->t, one ? "\n" : ")\n");
 }
 
+/* How the first result of call k lies; NULL for one that lies on no mesh, and
+ * for one that moves its operand. */
+static const void *layout_of(const nb_graph *g, int k)
+{
+    const nb_line *l = &g->line[k];
+    if (l->op->places) return NULL;
+    return l->multi && k + 1 < g->n ? g->line[k + 1].sharding : l->sharding;
+}
+
+/* The line after the last of a run of calls that lie on one mesh. */
+static int run_end(const nb_graph *g, int k)
+{
+    const void *first = layout_of(g, k);
+    for (; k < g->n; k++) {
+        const nb_line *l = &g->line[k];
+        if (l->kind != NB_LINE_CALL || l->op == &nb_op_part) continue;
+        const void *own = layout_of(g, k);
+        if (!own || !nb_layout_print.same_mesh(first, own)) break;
+    }
+    return k;
+}
+
+/* What lines from .. end - 1 take of those before them. */
+static void print_taken(printer *p, page *g, int from, int end)
+{
+    int n = 0;
+    for (int k = from; k < end; k++)
+        for (int i = 0; i < g->g->line[k].nin; i++) {
+            int in = g->g->line[k].in[i];
+            nb_line_kind kind = g->g->line[in].kind;
+            bool named = kind == NB_LINE_INPUT || kind == NB_LINE_CALL;
+            if (in >= from || !named || g->taken[in] == end) continue;
+            g->taken[in] = end;
+            if (n++) nb_text_add(p->t, ", ");
+            print_ref(p, g, in);
+        }
+}
+
+/* Calls on one mesh, which each of its devices runs on its own: spmd @pod(%a1)
+ * { ... }. */
+static int print_run(printer *p, page *g, int k)
+{
+    int end = run_end(g->g, k);
+    indent(p);
+    keyword(p, "spmd");
+    nb_text_add(p->t, " ");
+    nb_layout_print.name(p->t, layout_of(g->g, k));
+    nb_text_add(p->t, "(");
+    print_taken(p, g, k, end);
+    nb_text_add(p->t, ") {\n");
+    p->depth++;
+    p->on_mesh = true;
+    while (k >= 0 && k < end)
+        k = print_line(p, g, k);
+    p->on_mesh = false;
+    p->depth--;
+    indent(p);
+    nb_text_add(p->t, "}\n");
+    return k;
+}
+
 static bool print_graph(printer *p, const nb_graph *graph, const char *name)
 {
     page g = {.g = graph};
-    g.number = nb_alloc_zero((size_t)(graph->n + 1) * sizeof *g.number);
+    g.number = nb_alloc_zero(2 * (size_t)(graph->n + 1) * sizeof *g.number);
     if (!g.number) return false;
+    g.taken = g.number + graph->n + 1;
     keyword(p, name);
     p->depth++;
     print_inputs(p, &g);
     int k = graph->nx;
-    while (k >= 0 && k < graph->n)
-        k = print_line(p, &g, k);
+    while (k >= 0 && k < graph->n) {
+        bool call = graph->line[k].kind == NB_LINE_CALL;
+        bool run = call && !p->on_mesh && layout_of(graph, k);
+        k = run ? print_run(p, &g, k) : print_line(p, &g, k);
+    }
     if (k >= 0) print_return(p, &g);
     p->depth--;
     indent(p);

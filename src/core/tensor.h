@@ -209,13 +209,14 @@ static inline nb_tensor *nb_laid_like(nb_tensor *y, const nb_tensor *x)
 }
 
 /* How layouts stand in listings: "@dp" behind the size of a stored dim, "{P:tp}"
- * behind a type, the arguments of a call that places, and the line of a
- * mesh. */
+ * behind a type, the arguments of a call that places, the line of a mesh and
+ * its name. */
 typedef struct nb_layout_words {
     void (*dim)(nb_text *t, const void *sharding, int dim);
     void (*pending)(nb_text *t, const void *sharding);
     void (*target)(nb_text *t, const void *sharding);
     void (*mesh)(nb_text *t, const void *sharding);
+    void (*name)(nb_text *t, const void *sharding);
     bool (*same_mesh)(const void *a, const void *b);
 } nb_layout_words;
 extern const nb_layout_words nb_layout_print;

@@ -710,15 +710,37 @@ def test_listings_show_layouts():
         "fn(",
         "  %a1: f32[8@dp,4],",
         ") {",
-        "  %v1: f32[8@dp,8@tp] = matmul(%a1, ?)",
-        "  %v2: f32[8@dp,8@tp] = sin(%v1)",
+        "  spmd @pod(%a1) {",
+        "    %v1: f32[8@dp,8@tp] = matmul(%a1, ?)",
+        "    %v2: f32[8@dp,8@tp] = sin(%v1)",
+        "  }",
         "  %v3: f32[8@dp,8] = reshard(%v2, mesh=@pod, spec=<dp, *>)",
-        "  %v4: f32[]{P:dp} = reduce_sum(%v3, keepdims=False)",
+        "  spmd @pod(%v3) {",
+        "    %v4: f32[]{P:dp} = reduce_sum(%v3, keepdims=False)",
+        "  }",
         "  return %v4",
         "}",
     ]
     node = nb.trace(lambda x: x.shard(m, P("tp")), w).nodes[0]
     assert node.kwargs == {"mesh": m, "spec": ShardingSpec(m, ["tp", None])}
+
+
+def test_listings_show_what_runs_on_which_mesh():
+    m, line = M24(), DeviceMesh("line", (4,), ("x",))
+    a = nb.shard(values(8, 4), m, P(None, "tp"))
+    b = nb.shard(values(4), line, P("x"))
+
+    def f(a, b, c):
+        total, _ = nb.scan(lambda s, x: (s + x, s), a[0], a)
+        return total + c, nb.neg(b), nb.sin(c)
+
+    said = nb.xpr(f)(a, b, nb.ones(4)).splitlines()
+    body = said[said.index(") {") + 1 :]
+    outer = [x.strip() for x in body if not x.startswith("    ")]
+    assert outer == [
+        *("spmd @pod(%a1, %a3) {", "}", "spmd @line(%a2) {", "}"),
+        *("%v7: f32[4] = sin(%a3)", "return (%v5, %v6, %v7)", "}"),
+    ]
 
 
 @pytest.mark.parametrize("compiled", [False, True])

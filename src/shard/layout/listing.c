@@ -39,13 +39,18 @@ static void write_mesh(nb_text *t, const void *sharding)
     nb_text_add(t, "%s)\n", end);
 }
 
+static void write_name(nb_text *t, const void *sharding)
+{
+    nb_text_add(t, "@%s", ((const nb_spec *)sharding)->mesh->name);
+}
+
 static bool same_mesh(const void *a, const void *b)
 {
     return ((const nb_spec *)a)->mesh == ((const nb_spec *)b)->mesh;
 }
 
-const nb_layout_words nb_layout_print = {write_dim, write_pending, write_target,
-                                         write_mesh, same_mesh};
+const nb_layout_words nb_layout_print = {
+    write_dim, write_pending, write_target, write_mesh, write_name, same_mesh};
 
 const nb_spec *nb_target_of(const nb_tensor *x)
 {
