@@ -32,6 +32,20 @@ def _dims(mapping: _Mapping) -> list[list[str]]:
     return [list(mapping.get(d, ())) for d in range(rank)]
 
 
+def _mappings(side: str) -> list[dict[int, list[str]]]:
+    """Of each tensor the factors of its dims, from a text in its one form."""
+    import re
+
+    if "..." in side:
+        raise ValueError("rule: dots are any number of dims: parse with shapes")
+    found: list[dict[int, list[str]]] = []
+    for tensor in side.split(","):
+        dims = re.findall(r"\([^)]*\)|\S+", tensor)
+        names = [re.findall(r"[A-Za-z]\w*", dim) for dim in dims]
+        found.append(dict(enumerate(names)))
+    return found
+
+
 def _shapes(shapes: _Shapes) -> list[tuple[int, ...]]:
     return [tuple(s) for s in shapes]
 
@@ -96,6 +110,21 @@ class OpShardingRuleTemplate:
         out = None if output_shapes is None else _shapes(output_shapes)
         given = self._text, _shapes(input_shapes), out
         return OpShardingRule(_nabla.rule_instantiate(*given), given)
+
+    @property
+    def input_mappings(self) -> list[dict[int, list[str]]]:
+        """Of each operand {dim: [factor, ...]}, none for one that is never
+        split.
+
+        >>> OpShardingRuleTemplate.parse("(a b) 1 -> a b").input_mappings
+        [{0: ['a', 'b'], 1: []}]
+        """
+        return _mappings(self._text.partition("->")[0])
+
+    @property
+    def output_mappings(self) -> list[dict[int, list[str]]]:
+        """The same of each result."""
+        return _mappings(self._text.partition("->")[2].partition(";")[0])
 
     def to_einsum_notation(self) -> str:
         """The text, which parses to the same template."""

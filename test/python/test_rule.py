@@ -108,6 +108,29 @@ def test_a_template_is_made_of_mappings():
         OpShardingRuleTemplate([{0: [3]}], [{}])
 
 
+@pytest.mark.parametrize(
+    ("ins", "outs"),
+    [
+        ([{0: ["m"], 1: ["k"]}, {0: ["k"], 1: ["n"]}], [{0: ["m"], 1: ["n"]}]),
+        ([{0: ["a", "b"], 1: []}], [{0: ["b"]}, {0: ["a"]}]),
+        ([{}, {0: ["x_1"]}], [{}]),
+    ],
+)
+def test_a_template_has_its_mappings(ins, outs):
+    template = OpShardingRuleTemplate(ins, outs)
+    assert template.input_mappings == ins
+    assert template.output_mappings == outs
+    assert OpShardingRuleTemplate(ins, outs) == template
+
+
+def test_mappings_are_without_attributes_and_dots():
+    template = parse("a r, i -> a i ; mask{r}, i=4")
+    assert template.output_mappings == [{0: ["a"], 1: ["i"]}]
+    assert parse("a -> a ?").output_mappings == [{0: ["a"], 1: []}]
+    with pytest.raises(ValueError, match="parse with shapes"):
+        parse("... k -> ...").input_mappings  # noqa: B018
+
+
 def test_kinds_are_told():
     rule = parse("v d, i -> i d; mask{v}").instantiate([(9, 4), (5,)])
     assert rule.factor_kinds == {"v": "mask", "d": "pass", "i": "pass"}
