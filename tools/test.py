@@ -191,7 +191,8 @@ def mpi_python(n: int) -> Count:
     rank = "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"
     command = "exec python -m pytest --color=no --tb=short --junitxml="
     said, ok = mpirun(
-        *(n, "sh", "-c", f'{command}{folder}/{rank}.xml "$@"', "sh", *files),
+        n,
+        *("sh", "-c", f'{command}{folder}/{rank}.xml "$@"', "sh", *files),
         PYTHONPATH=f"{ROOT}/build/python",
         NABLA_MEETING=str(folder),
     )
