@@ -26,6 +26,7 @@ void nb_plan_free(nb_plan *p)
     nb_free(p->node), nb_free(p->place), nb_free(p->step), nb_free(p->home);
     nb_free(p->at), nb_free(p->bytes), nb_free(p->group), nb_free(p->parts);
     nb_free(p->extra), nb_free(p->chain), nb_free(p->row);
+    nb_free(p->library);
     nb_free(p);
 }
 
@@ -96,7 +97,7 @@ bool nb_line_loops(const nb_plan *p, int k)
     if (!l->op->scalar && !l->op->body) return false;
     nb_call c = nb_call_of(p->node[k]);
     return c.sig && c.nin <= NB_MAX_SCALAR_IN &&
-           (p->device || !nb_call_is_product(&c, p->node[k]));
+           !(p->device ? p->library[k] : nb_call_is_product(&c, p->node[k]));
 }
 
 nb_tensor *nb_line_laid_out(const nb_plan *p, int k)
@@ -182,6 +183,22 @@ bool nb_plan_stand_ins(nb_plan *p)
     return ok;
 }
 
+static bool find_library(nb_plan *p)
+{
+    if (!p->device) return true;
+    p->library = nb_alloc_zero((size_t)p->graph->n + 1);
+    if (!p->library || nb_scope_open() != NB_OK) return false;
+    for (int k = 0; k < p->graph->n; k++) {
+        const nb_line *l = &p->graph->line[k];
+        if (l->kind != NB_LINE_CALL || l->multi || l->nin != 2) continue;
+        nb_call c = nb_call_of(p->node[k]);
+        p->library[k] = c.sig && nb_call_is_product(&c, p->node[k]) &&
+                        nb_card_multiplies(p, k);
+    }
+    nb_scope_close(0, NULL);
+    return true;
+}
+
 bool nb_plan_nodes(nb_plan *p)
 {
     size_t n = (size_t)p->graph->n + 1;
@@ -193,7 +210,7 @@ bool nb_plan_nodes(nb_plan *p)
     for (int k = 0; ok && k < p->graph->n; k++)
         ok = place_line(p, k, only[k]);
     nb_free(only);
-    return ok;
+    return ok && find_library(p);
 }
 
 static void print_chain(const nb_chain *c, nb_text *t)

@@ -41,6 +41,7 @@ typedef struct nb_plan {
     nb_graph *graph;  /* owned */
     bool no_code;     /* every call runs by itself, none by a nest */
     int device;       /* that all lines are on; 0: the CPU */
+    bool *library;    /* by line, on a card: products that a library makes */
     bool any_size;    /* what depends on sizes stays as it is for others */
     nb_tensor **node; /* kept: a stand-in for each line, with its call */
     nb_place *place;
@@ -96,6 +97,10 @@ bool nb_plan_fuse(nb_plan *p);                    /* nests, steps */
 bool nb_plan_bytes(nb_plan *p);                   /* sizes of blocks */
 bool nb_plan_memory(nb_plan *p);                  /* blocks */
 bool nb_plan_arena(nb_plan *p, const nb_life *l); /* their places in it */
+
+/* Whether a library makes the product of line k on the card of the plan, where
+ * its operands lie; run defines it. */
+extern bool (*const nb_card_multiplies)(const nb_plan *p, int k);
 
 /* Products summed over shared axes, which are the matrix library's. */
 bool nb_call_is_product(const nb_call *c, const nb_tensor *y);

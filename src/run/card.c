@@ -1,6 +1,7 @@
 /* card.c - programs on a card: code, launches, memory. */
 #include "run/card.h"
 
+#include "backend/cuda/blaslt.h"
 #include "backend/cuda/build.h"
 #include "backend/cuda/memory.h"
 #include "backend/cuda/print.h"
@@ -16,7 +17,8 @@ struct nb_card_step {
     nb_card_code *code;
     nb_printed how;
     int64_t blocks;
-    char *args; /* pointers, then parameters */
+    char *args;            /* pointers, then parameters */
+    nb_card_gemm *product; /* of a call that is one */
     char what[96];
 };
 
@@ -147,6 +149,83 @@ static void name_step(const nb_plan *p, int s, char *name, size_t room)
                                   p->graph->line[k].op->name);
 }
 
+/* Products */
+
+static int64_t stride_of(const nb_product *p, int t, int kind)
+{
+    return p->n[kind] ? p->l.stride[t][p->at[kind][0]] : 0;
+}
+
+static int64_t extent_of(const nb_product *p, int kind)
+{
+    return p->n[kind] ? p->l.size[p->at[kind][0]] : 1;
+}
+
+/* The product of line k, if it is one of matrices where they lie. */
+static bool form_of(const nb_plan *p, int k, nb_gemm_form *f)
+{
+    enum { M = NB_KIND_M, N = NB_KIND_N, K = NB_KIND_K, B = NB_KIND_BATCH };
+    const nb_line *l = &p->graph->line[k];
+    nb_product x;
+    bool fits = false;
+    nb_call c = nb_call_of(p->node[k]);
+    nb_tensor *in[2] = {nb_line_laid_out(p, l->in[0]),
+                        nb_line_laid_out(p, l->in[1])};
+    nb_tensor *out = nb_line_laid_out(p, k);
+    c.in = in;
+    if (!in[0] || !in[1] || !out || !nb_product_plan(&x, &c, out, &fits))
+        return nb_error_clear(), false;
+    if (!fits || !x.in_place || x.n[B] > 1) return false;
+    *f = (nb_gemm_form){.dtype = x.dtype,
+                        .m = extent_of(&x, M),
+                        .n = extent_of(&x, N),
+                        .k = extent_of(&x, K),
+                        .batch = extent_of(&x, B),
+                        .a = {stride_of(&x, 0, M), stride_of(&x, 0, K)},
+                        .b = {stride_of(&x, 1, K), stride_of(&x, 1, N)},
+                        .c = {stride_of(&x, 2, M), stride_of(&x, 2, N)}};
+    for (int t = 0; t < 3; t++)
+        f->step[t] = stride_of(&x, t, B);
+    return nb_blaslt_takes(f);
+}
+
+static bool multiplies(const nb_plan *p, int k)
+{
+    nb_gemm_form f;
+    return nb_blaslt_there() && form_of(p, k, &f);
+}
+
+bool (*const nb_card_multiplies)(const nb_plan *p, int k) = multiplies;
+
+static bool find_products(nb_exec *e)
+{
+    const nb_plan *p = e->plan;
+    nb_card *card = nb_card_at(e->device - 1);
+    bool ok = nb_scope_open() == NB_OK;
+    if (!ok) return false;
+    for (int s = 0; ok && s < p->nsteps; s++) {
+        nb_gemm_form f;
+        int k = p->step[s].line;
+        if (p->step[s].nest || !p->library[k] || !form_of(p, k, &f)) continue;
+        snprintf(e->on_card[s].what, sizeof e->on_card[s].what, "%s",
+                 p->graph->line[k].op->name);
+        ok = (e->on_card[s].product = nb_card_gemm_new(card, &f));
+    }
+    nb_scope_close(0, NULL);
+    return ok;
+}
+
+bool nb_card_is_product(const nb_exec *e, int s)
+{
+    return e->device && e->on_card[s].product;
+}
+
+bool nb_card_run_product(const nb_exec *e, int s, const char *a, const char *b,
+                         char *c)
+{
+    return nb_card_gemm_run(e->on_card[s].product, a, b, c, e->on_card[s].what);
+}
+
 static bool print_all(nb_exec *e, nb_text *text, nb_card_source *source,
                       int *step, int *n)
 {
@@ -178,7 +257,7 @@ bool nb_card_load(nb_exec *e)
     int *step = nb_alloc_zero(most * sizeof *step), n = 0;
     if (!e->on_card) e->on_card = nb_alloc_zero(most * sizeof *e->on_card);
     bool ok = card && text && source && code && step && e->on_card &&
-              print_all(e, text, source, step, &n) &&
+              find_products(e) && print_all(e, text, source, step, &n) &&
               nb_card_build(card, n, source, code);
     for (int i = 0; i < n; i++) {
         if (ok) e->on_card[step[i]].code = code[i];
@@ -193,6 +272,7 @@ void nb_card_unload(nb_exec *e)
 {
     for (int s = 0; e->on_card && s < e->plan->nsteps; s++) {
         nb_card_code_drop(e->on_card[s].code);
+        nb_card_gemm_free(e->on_card[s].product);
         nb_free(e->on_card[s].args);
     }
     nb_free(e->on_card);

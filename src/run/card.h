@@ -21,6 +21,11 @@ void nb_card_unload(nb_exec *e);
 /* Launches step s over the blocks of a frame. */
 bool nb_card_run_nest(nb_exec *e, int s, char *const *block);
 
+/* Steps that are products of matrices. */
+bool nb_card_is_product(const nb_exec *e, int s);
+bool nb_card_run_product(const nb_exec *e, int s, const char *a, const char *b,
+                         char *c);
+
 /* Runs a call on the CPU, with its inputs and results brought there and back. */
 bool nb_card_run_call(const nb_call *c, nb_tensor *y, int nout,
                       const int64_t *bytes, char *const *to);

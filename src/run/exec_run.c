@@ -314,6 +314,10 @@ static bool run_step(run *r, int s, const char *name)
     const nb_plan *p = r->e->plan;
     const nb_product *product = r->e->kernel[s].product;
     int line = p->step[s].line;
+    const int *in = p->graph->line[line].in;
+    if (nb_card_is_product(r->e, s))
+        return nb_card_run_product(r->e, s, data_of(r, in[0]),
+                                   data_of(r, in[1]), r->f->block[line]);
     return p->step[s].nest ? run_nest(r, s, name)
            : product       ? run_product(r, product, line)
                            : run_call(r, line);
