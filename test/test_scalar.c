@@ -11,6 +11,7 @@
 #include "backend/cpu/scalar.h"
 #include "backend/ref/scalars.h"
 #include "core/convert.h"
+#include "lower/nest.h"
 
 #include <math.h>
 #include <stdio.h>
