@@ -614,9 +614,9 @@ def reshard_plan(
     """The plan that runs when a tensor of this shape changes its layout.  It
     may be allowed more than collectives along one mesh axis: to go over several
     axes at once, to use axes of neither spec, to send blocks to blocks directly
-    wherever that is cheaper (`exchange=True`) or nowhere (`False`); by itself it
-    does where a tensor has more than 1 KiB and collectives would move more than
-    1.25 of the bound.
+    wherever that is cheaper (`exchange=True`) or nowhere (`False`); by itself
+    it does where a tensor has more than 1 KiB and collectives would move more
+    than 1.25 of the bound.
 
     >>> from nabla.core.sharding.spmd import reshard_plan
     >>> mesh = nb.DeviceMesh("m", (2, 4), ("dp", "tp"))

@@ -141,8 +141,8 @@ static bool talk_cost(const nb_work *w, int t, const nb_spec *lies,
     const nb_reshard_plan *reach = NULL, *share = NULL;
     if (op->reach && t < w->f->nin && !nb_reach_plan(w, t, lies, give, &reach))
         return false;
-    if (t < 32 && op->shares >> t & 1 &&
-        !nb_share_plan(w, t, lies, &share)) return false;
+    if (t < 32 && op->shares >> t & 1 && !nb_share_plan(w, t, lies, &share))
+        return false;
     *seconds += (reach ? reach->seconds : 0) + (share ? share->seconds : 0);
     return true;
 }
