@@ -720,6 +720,53 @@ static void works(const worked *c)
     expect(same, "%s: the value", c->name);
 }
 
+/* Meshes with rules of their own: T34 with spill off, T39 with the mask. */
+static void rules_of_a_mesh(void)
+{
+    static const struct {
+        int rules;
+        program *of;
+        operand x[2];
+        const char *gives;
+        int64_t bytes;
+    } row[] = {{NB_MESH_GATHER, sorted, {X("[., tp]", 8, 16)}, "[., .]", 384},
+               {NB_MESH_MASK,
+                sum,
+                {X("[., .]P{tp}", 8, 8), X("[., .]", 8, 8)},
+                "[., .]P{tp}",
+                0},
+               {NB_MESH_MASK,
+                sum,
+                {X("[., .]", 8, 8), X("[., .]P{tp}", 8, 8)},
+                "[., .]P{tp}",
+                0},
+               {NB_MESH_MASK,
+                joined,
+                {X("[., .]", 8, 8), X("[., .]P{tp}", 8, 8)},
+                "[., .]P{tp}",
+                0},
+               {NB_MESH_MASK, relu, {X("[., .]P{tp}", 8, 8)}, "[., .]", 384}};
+    const nb_mesh *plain = nb_mesh_parse(TP4);
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+        const nb_mesh *m = nb_mesh_with(plain, row[i].rules);
+        nb_tensor *x[2], *whole[2];
+        for (int k = 0; k < 2 && row[i].x[k].layout; k++) {
+            whole[k] = ramp(&row[i].x[k]);
+            x[k] = lay(whole[k], m, row[i].x[k].layout);
+        }
+        nb_comm_stats_reset(m);
+        nb_tensor *y = row[i].of(x), *want = row[i].of(whole);
+        bool ok = y && want && has_layout(y, m, row[i].gives) &&
+                  nb_realize(y) == NB_OK && moves(m, row[i].bytes, ANY);
+        expect(ok && equal(y, want), "rules %d, row %zu", row[i].rules, i);
+    }
+    expect(nb_mesh_with(plain, 0) == plain &&
+               nb_mesh_with(nb_mesh_with(plain, 3), 0) == plain,
+           "without rules it is what it was");
+    expect(!nb_mesh_with(plain, 4) && failed_with(NB_EVALUE, "no rules 4"),
+           "there are two");
+}
+
 static void rows_of_a_table(void)
 {
     static const double part[4][4] = {
@@ -1008,6 +1055,7 @@ int main(void)
     }
     nb_scope_open();
     rows_of_a_table();
+    rules_of_a_mesh();
     works(&gradients);
     gradients_of_two_layers();
     devices_share_a_program();

@@ -34,6 +34,22 @@ NB_API const nb_mesh *nb_mesh_new(const char *name, int naxes,
                                   const char *const *axis, const int *size,
                                   const int *devices);
 
+/* How layouts follow from call to call; 0 of nb_mesh_new. */
+enum {
+    /* A dim that an op must have whole, or of which it picks elements, is
+     * gathered; else its axes go to another dim of the tensor where they can,
+     * and devices pick what they have. */
+    NB_MESH_GATHER = 1,
+    /* What is whole and is added to what is pending becomes pending too, on one
+     * device the value, on others nothing: the sum is taken later.  Else it is
+     * taken before. */
+    NB_MESH_MASK = 2
+};
+
+/* The mesh like m that has these rules, a sum of the above: another one than m,
+ * unless it has them.  The text of a mesh does not tell them. */
+NB_API const nb_mesh *nb_mesh_with(const nb_mesh *m, int rules);
+
 NB_API const char *nb_mesh_name(const nb_mesh *m);
 NB_API int nb_mesh_axes(const nb_mesh *m);
 NB_API const char *nb_mesh_axis_name(const nb_mesh *m, int k);

@@ -445,6 +445,8 @@ def mesh_new(
     sizes: list[int],
     devices: list[int],
     bandwidth: float,
+    spill: bool,
+    mask: bool,
     /,
 ) -> object: ...
 def mesh_axis(mesh: DeviceMesh, axis: str, /) -> tuple[int, int, int]: ...

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import partial as _partial
 from math import prod
 from operator import index
 from typing import overload
@@ -70,7 +71,11 @@ def parse_sub_axis(name: str) -> tuple[str, int, int] | None:
 class DeviceMesh:
     """Devices along named axes, row-major.  The name may be left out.
 
-    Two meshes are equal if they are the same object.
+    Two meshes are equal if they are the same object.  Of a dim that an op must
+    have whole the axes go to another dim where they can, and of one of which it
+    picks elements each device picks those that it has, unless `spill` is False:
+    then it is gathered.  If `mask` is True, what is whole and is added to
+    what is pending becomes pending too, which moves nothing.
 
     >>> mesh = nb.DeviceMesh((2, 4), ("dp", "tp"))
     >>> mesh.get_axis_indices(5)
@@ -83,6 +88,8 @@ class DeviceMesh:
     devices: list[int]
     device_refs: list[Device]
     bandwidth: float
+    spill: bool
+    mask: bool
     axis_lookup: dict[str, int]
     phys_strides: tuple[int, ...]
 
@@ -95,6 +102,9 @@ class DeviceMesh:
         devices: Iterable[int] | None = None,
         device_refs: Iterable[Device] | None = None,
         bandwidth: float = 1.0,
+        *,
+        spill: bool = True,
+        mask: bool = False,
     ) -> None: ...
 
     @overload
@@ -105,6 +115,9 @@ class DeviceMesh:
         devices: Iterable[int] | None = None,
         device_refs: Iterable[Device] | None = None,
         bandwidth: float = 1.0,
+        *,
+        spill: bool = True,
+        mask: bool = False,
     ) -> None: ...
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -119,6 +132,9 @@ class DeviceMesh:
         devices: Iterable[int] | None = None,
         device_refs: Iterable[Device] | None = None,
         bandwidth: float = 1.0,
+        *,
+        spill: bool = True,
+        mask: bool = False,
     ) -> None:
         sizes, names = [index(n) for n in shape], list(axis_names)
         if len(sizes) != len(names):
@@ -135,8 +151,11 @@ class DeviceMesh:
                 raise ValueError(
                     f"mesh @{name}: {len(found)} {what} for {count} places"
                 )
-        self._mesh = _nabla.mesh_new(self, name, names, sizes, ids, bandwidth)
+        self._mesh = _nabla.mesh_new(
+            self, name, names, sizes, ids, bandwidth, spill, mask
+        )
         self.name, self.shape, self.bandwidth = name, tuple(sizes), bandwidth
+        self.spill, self.mask = spill, mask
         self.axis_names = names if isinstance(axis_names, list) else (*names,)
         self.devices, self.device_refs = ids, refs
         self.axis_lookup = {axis: k for k, axis in enumerate(names)}
@@ -181,7 +200,8 @@ class DeviceMesh:
     def __reduce__(self) -> tuple[Any, ...]:
         names, refs = [*self.axis_names], self.device_refs
         given = (self.name, self.shape, names, self.devices, refs)
-        return type(self), (*given, self.bandwidth)
+        how = {"spill": self.spill, "mask": self.mask}
+        return _partial(type(self), **how), (*given, self.bandwidth)
 
 
 class _Open:

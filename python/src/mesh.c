@@ -157,23 +157,28 @@ static bool set_costs(const nb_mesh *m, double bandwidth)
     return true;
 }
 
-/* mesh_new(DeviceMesh, name, axes, sizes, devices, bandwidth) -> capsule */
+/* mesh_new(DeviceMesh, name, axes, sizes, devices, bandwidth, spill, mask)
+ * -> capsule */
 static PyObject *mesh_new(PyObject *self, PyObject *args)
 {
     const char *name, *axis[NB_PY_DIMS];
     PyObject *o, *axes, *sizes, *ids;
     double bandwidth;
     Py_ssize_t nsizes, nids;
+    int spill, mask;
     (void)self;
-    if (!PyArg_ParseTuple(args, "OsO!O!O!d:DeviceMesh", &o, &name, &PyList_Type,
-                          &axes, &PyList_Type, &sizes, &PyList_Type, &ids,
-                          &bandwidth))
+    if (!PyArg_ParseTuple(args, "OsO!O!O!dpp:DeviceMesh", &o, &name,
+                          &PyList_Type, &axes, &PyList_Type, &sizes,
+                          &PyList_Type, &ids, &bandwidth, &spill, &mask))
         return NULL;
     PyObject *held = PyList_New(0);
     int n = held ? nb_py_axes(axes, held, axis, NB_PY_DIMS) : -1;
     int *size = n < 0 ? NULL : read_numbers(sizes, &nsizes);
     int *device = size ? read_numbers(ids, &nids) : NULL;
     const nb_mesh *m = device ? nb_mesh_new(name, n, axis, size, device) : NULL;
+    if (m)
+        m = nb_mesh_with(m, (spill ? 0 : NB_MESH_GATHER) |
+                                (mask ? NB_MESH_MASK : 0));
     if (device && !m) nb_py_raise();
     PyMem_Free(size);
     PyMem_Free(device);

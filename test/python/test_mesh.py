@@ -484,3 +484,19 @@ def test_nothing_leaks():
     for _ in range(50):
         once()
     assert objects() - before < 20
+
+
+def test_rules_of_a_mesh():
+    plain = DeviceMesh("rules", (4,), ("tp",))
+    ruled = DeviceMesh("rules", (4,), ("tp",), spill=False, mask=True)
+    assert (plain.spill, plain.mask) == (True, False)
+    x, order = nb.arange(0, 128).reshape((8, 16)), ("tp", None)
+    for mesh, found in ((plain, order), (ruled, (None, None))):
+        y = nb.argsort(nb.shard(x, mesh, nb.P(None, "tp")), axis=1)
+        assert y.sharding == ShardingSpec(mesh, found)
+    a = nb.shard(nb.ones((8, 4)), ruled, nb.P(None, "tp")).sum(axis=1)
+    b = a + nb.shard(nb.ones((8,)), ruled, nb.P(None))
+    assert b.sharding.partial_sum_axes == {"tp"}
+    assert b.tolist() == [5.0] * 8
+    again = pickle.loads(pickle.dumps(ruled))
+    assert (again.spill, again.mask) == (False, True)

@@ -184,6 +184,18 @@ static nb_decision *decide(nb_work *w, const nb_call *c, int nout,
     return ok ? d : NULL;
 }
 
+/* What one operand has pending all are made to have a part of. */
+static void mask(nb_work *w)
+{
+    for (int t = 0; t < w->call->nin; t++) {
+        const nb_spec *s = w->call->in[t]->sharding;
+        for (int i = 0; s && s->kind == NB_SUM && i < s->partial.n; i++)
+            if (!nb_cut_has(&w->pending, s->partial.at[i]) &&
+                w->pending.n < NB_MESH_AXES)
+                w->pending.at[w->pending.n++] = s->partial.at[i];
+    }
+}
+
 /* What a decision follows from, as words. */
 typedef struct key {
     int n, nids;
@@ -326,6 +338,7 @@ const nb_decision *nb_decide_with(const nb_call *c, int nout,
     if (!w.mesh && wish) w.mesh = wish->mesh;
     if (!w.mesh) return NULL;
     if (wish) w.pending = wish->pending;
+    if (w.mesh->rules & NB_MESH_MASK) mask(&w);
     bool kept = !nb_decide_spoil && key_of(&k, c, nout, out, wish);
     const nb_decision *found = kept ? find(&k) : NULL;
     if (found) return found;

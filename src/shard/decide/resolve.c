@@ -317,8 +317,11 @@ bool nb_work_resolve(nb_work *w)
     for (int k = 0; ok && k < w->f->n; k++) {
         fill(w, k);
         if (w->axes[k].n && is_made_whole(w, k)) w->axes[k].n = 0;
-        if (nb_work_kind(w, k) == NB_REPLICATE ||
-            nb_work_kind(w, k) == NB_BLOCKED)
+        nb_factor_kind kind = nb_work_kind(w, k);
+        bool whole = kind == NB_REPLICATE || kind == NB_BLOCKED;
+        if (w->mesh->rules & NB_MESH_GATHER && (whole || kind == NB_MASK))
+            w->axes[k].n = 0;
+        else if (whole)
             spill(w, k);
     }
     settle_groups(w);

@@ -78,9 +78,10 @@ static bool check_devices(const char *name, int n, const int *device)
 
 static bool is_same(const nb_mesh *m, const char *name, int naxes,
                     const char *const *axis, const int *size,
-                    const int *devices)
+                    const int *devices, int rules)
 {
     if (m->naxes != naxes || strcmp(m->name, name) != 0) return false;
+    if (m->rules != rules) return false;
     for (int k = 0; k < naxes; k++)
         if (m->size[k] != size[k] || strcmp(m->axis[k], axis[k]) != 0)
             return false;
@@ -117,20 +118,18 @@ static nb_mesh *make(const char *name, int naxes, const char *const *axis,
     return m;
 }
 
-const nb_mesh *nb_mesh_new(const char *name, int naxes, const char *const *axis,
-                           const int *size, const int *devices)
+/* The one that there is, or a new one. */
+static const nb_mesh *get(const char *name, int naxes, const char *const *axis,
+                          const int *size, int n, const int *devices, int rules)
 {
-    int n = 0;
-    if (!check_axes(name, naxes, axis, size, &n) ||
-        (devices && !check_devices(name, n, devices)))
-        return NULL;
     pthread_mutex_lock(&lock);
     const nb_mesh *m = first;
-    while (m && !is_same(m, name, naxes, axis, size, devices))
+    while (m && !is_same(m, name, naxes, axis, size, devices, rules))
         m = m->next;
     if (!m) {
         nb_mesh *fresh = make(name, naxes, axis, size, n, devices);
         if (fresh) {
+            fresh->rules = rules;
             fresh->next = first;
             first = fresh;
         }
@@ -138,6 +137,25 @@ const nb_mesh *nb_mesh_new(const char *name, int naxes, const char *const *axis,
     }
     pthread_mutex_unlock(&lock);
     return m;
+}
+
+const nb_mesh *nb_mesh_new(const char *name, int naxes, const char *const *axis,
+                           const int *size, const int *devices)
+{
+    int n = 0;
+    if (!check_axes(name, naxes, axis, size, &n) ||
+        (devices && !check_devices(name, n, devices)))
+        return NULL;
+    return get(name, naxes, axis, size, n, devices, 0);
+}
+
+const nb_mesh *nb_mesh_with(const nb_mesh *m, int rules)
+{
+    if (rules & ~(NB_MESH_GATHER | NB_MESH_MASK))
+        return nb_fail(NB_EVALUE, "mesh @%s: there are no rules %d", m->name,
+                       rules);
+    return get(m->name, m->naxes, m->axis, m->size, m->ndevices, m->device,
+               rules);
 }
 
 const char *nb_mesh_name(const nb_mesh *m)

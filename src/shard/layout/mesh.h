@@ -9,7 +9,7 @@ enum { NB_MESH_AXES = 8 };
 struct nb_mesh {
     const nb_mesh *next; /* of those there are */
     const char *name;
-    int naxes, ndevices;
+    int naxes, ndevices, rules;
     const char *axis[NB_MESH_AXES];
     int size[NB_MESH_AXES], stride[NB_MESH_AXES];
     const int *device; /* at each position, row-major */
