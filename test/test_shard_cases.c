@@ -71,6 +71,9 @@ PROGRAM(loss, nb_mean(nb_relu(nb_matmul(x[0], x[1])), -1, NULL, false))
 PROGRAM(sum, nb_add(x[0], x[1]))
 PROGRAM(scaled, nb_mul(x[0], x[1]))
 PROGRAM(relu, nb_relu(x[0]))
+PROGRAM(negative, nb_neg(x[0]))
+PROGRAM(wave, nb_sin(x[0]))
+PROGRAM(greater, nb_maximum(x[0], x[1]))
 PROGRAM(rows, nb_reduce_sum(x[0], SHAPE(1), false))
 PROGRAM(columns, nb_reduce_sum(x[0], SHAPE(0), false))
 PROGRAM(total, nb_reduce_sum(x[0], -1, NULL, false))
@@ -550,6 +553,46 @@ static const worked cases[] = {
      "[., .]",
      384,
      1,
+     ANY},
+    {"a maximum goes through what never falls",
+     TP4,
+     relu,
+     {X("[., .]Pmax{tp}", 8, 8)},
+     "[., .]Pmax{tp}",
+     0,
+     0,
+     384},
+    {"and comes out of what never rises as a minimum",
+     TP4,
+     negative,
+     {X("[., .]Pmax{tp}", 8, 8)},
+     "[., .]Pmin{tp}",
+     0,
+     0,
+     384},
+    {"but not through what does both",
+     TP4,
+     wave,
+     {X("[., .]Pmax{tp}", 8, 8)},
+     "[., .]",
+     384,
+     1,
+     ANY},
+    {"the greater of two maxima",
+     TP4,
+     greater,
+     {X("[., .]Pmax{tp}", 8, 8), X("[., .]Pmax{tp}", 8, 8)},
+     "[., .]Pmax{tp}",
+     0,
+     0,
+     384},
+    {"the greater of two minima",
+     TP4,
+     greater,
+     {X("[., .]Pmin{tp}", 8, 8), X("[., .]Pmin{tp}", 8, 8)},
+     "[., .]",
+     768,
+     2,
      ANY},
     {"T40 of two sums one is taken",
      TP4,

@@ -180,9 +180,11 @@ struct nb_op {
     unsigned fixed; /* bit i: no derivative in input i (index and mask imply) */
     unsigned linear; /* bit i: kind NB_RULE, but linear in input i: transpose */
     unsigned carries; /* bit i: neither, but linear in input i all the same */
-    unsigned splits;  /* bit k: does factors of that nb_factor_kind in parts;
+    int rises; /* 1: of two inputs the greater never gives less; -1: never more;
+                * of all inputs, or it is 0 */
+    unsigned splits; /* bit k: does factors of that nb_factor_kind in parts;
                        * NB_PASS: dims that no operand has */
-    unsigned shares;  /* bit t: what blocks of that tensor come to is told */
+    unsigned shares; /* bit t: what blocks of that tensor come to is told */
     int sized;      /* attribute k, 1 + k, is the visible shape of the result */
     int nout;       /* 0 means one */
     bool view_only; /* never computes: always a view */

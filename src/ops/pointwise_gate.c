@@ -22,7 +22,8 @@ BODY(sigmoid, gate(g, x[0]))
 /* y = 1 / (1 + e^-x), y' = y (1 - y). */
 SMOOTH(sigmoid, nb_mul(c->out, nb_sub(nb_num(1), c->out)),
        "Logistic function 1 / (1 + exp(-x)).",
-       "sigmoid([0.0, 2.0]) = [0.5, 0.8807970779778823]", .body = sigmoid_body)
+       "sigmoid([0.0, 2.0]) = [0.5, 0.8807970779778823]", .body = sigmoid_body,
+       .rises = 1)
 
 /* Gates are 0 below -1000. */
 static nb_val bounded(nb_gen *g, nb_val x)

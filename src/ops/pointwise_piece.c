@@ -19,6 +19,7 @@ nb_op nb_op_neg = {
     .kind = NB_LINEAR,
     .in = NB_IN_NUMBER,
     .scalar = NB_S_neg,
+    .rises = -1,
     .transpose = neg_transpose,
 };
 
@@ -75,9 +76,10 @@ nb_op nb_op_relu = {
     .body = relu_body,
     .partial = relu_partial,
     OFF_ZERO,
+    .rises = 1,
 };
 
-/* Steps have derivative 0, and integers stay as they are. */
+/* Steps have derivative 0 and never go down; integers stay as they are. */
 #define STEP(op, types, what, call)          \
     nb_op nb_op_##op = {.name = #op,         \
                         .doc = what,         \
@@ -85,7 +87,8 @@ nb_op nb_op_relu = {
                         .sig = "... -> ...", \
                         .kind = NB_CONSTANT, \
                         .in = types,         \
-                        .scalar = NB_S_##op};
+                        .scalar = NB_S_##op, \
+                        .rises = 1};
 
 STEP(sign, NB_IN_NUMBER, "-1, 0 or 1 as x is negative, zero or positive.",
      "sign([-2.5, 0.0, 3.0]) = [-1.0, 0.0, 1.0]")

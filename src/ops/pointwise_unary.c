@@ -7,15 +7,17 @@
 
 /* y = e^x, y' = y. */
 SMOOTH(exp, c->out, "Exponential function e^x.",
-       "exp([0.0, 1.0]) = [1.0, 2.718281828459045]", .scalar = NB_S_exp)
+       "exp([0.0, 1.0]) = [1.0, 2.718281828459045]", .scalar = NB_S_exp,
+       .rises = 1)
 
 /* y = 2^x, y' = y log 2. */
 SMOOTH(exp2, nb_mul(c->out, nb_num(M_LN2)), "Two to the power x.",
-       "exp2([0.0, 3.0]) = [1.0, 8.0]", .scalar = NB_S_exp2)
+       "exp2([0.0, 3.0]) = [1.0, 8.0]", .scalar = NB_S_exp2, .rises = 1)
 
 /* y = e^x - 1, y' = e^x; y + 1 would cancel on the left. */
 SMOOTH(expm1, nb_exp(X), "exp(x) - 1, accurate near 0.",
-       "expm1([0.0, 1e-9]) = [0.0, 1.0000000005e-09]", .scalar = NB_S_expm1)
+       "expm1([0.0, 1e-9]) = [0.0, 1.0000000005e-09]", .scalar = NB_S_expm1,
+       .rises = 1)
 
 /* y = log x, y' = 1 / x. */
 SMOOTH(log, nb_reciprocal(X), "Natural logarithm.",
@@ -86,21 +88,25 @@ SMOOTH(acos, nb_neg(nb_rsqrt(one_minus_square(X))),
 /* tan y = x, y' = 1 / (1 + x^2). */
 SMOOTH(atan, nb_reciprocal(nb_add(nb_mul(X, X), nb_num(1))),
        "Inverse tangent, in [-pi/2, pi/2].",
-       "atan([0.0, 1.0]) = [0.0, 0.7853981633974483]", .scalar = NB_S_atan)
+       "atan([0.0, 1.0]) = [0.0, 0.7853981633974483]", .scalar = NB_S_atan,
+       .rises = 1)
 
 SMOOTH(sinh, nb_cosh(X), "Hyperbolic sine.",
-       "sinh([0.0, 1.0]) = [0.0, 1.1752011936438014]", .scalar = NB_S_sinh)
+       "sinh([0.0, 1.0]) = [0.0, 1.1752011936438014]", .scalar = NB_S_sinh,
+       .rises = 1)
 
 SMOOTH(cosh, nb_sinh(X), "Hyperbolic cosine.",
        "cosh([0.0, 1.0]) = [1.0, 1.5430806348152437]", .scalar = NB_S_cosh)
 
 /* y = tanh x, y' = 1 - y^2: the result is at hand, x is not needed. */
 SMOOTH(tanh, one_minus_square(c->out), "Hyperbolic tangent.",
-       "tanh([0.0, 0.5]) = [0.0, 0.46211715726000975]", .scalar = NB_S_tanh)
+       "tanh([0.0, 0.5]) = [0.0, 0.46211715726000975]", .scalar = NB_S_tanh,
+       .rises = 1)
 
 /* sinh y = x, y' = (1 + x^2)^(-1/2); hypot does not overflow. */
 SMOOTH(asinh, nb_reciprocal(nb_hypot(X, nb_num(1))), "Inverse hyperbolic sine.",
-       "asinh([0.0, 1.0]) = [0.0, 0.881373587019543]", .scalar = NB_S_asinh)
+       "asinh([0.0, 1.0]) = [0.0, 0.881373587019543]", .scalar = NB_S_asinh,
+       .rises = 1)
 
 /* cosh y = x, y' = (x^2 - 1)^(-1/2) = (x - 1)^(-1/2) (x + 1)^(-1/2). */
 SMOOTH(acosh,
@@ -123,10 +129,12 @@ static nb_tensor *bell(nb_tensor *x)
 
 SMOOTH(erf, bell(X),
        "Error function: the integral of 2 exp(-t^2) / sqrt(pi) from 0 to x.",
-       "erf([0.0, 1.0]) = [0.0, 0.8427007929497149]", .scalar = NB_S_erf)
+       "erf([0.0, 1.0]) = [0.0, 0.8427007929497149]", .scalar = NB_S_erf,
+       .rises = 1)
 
 SMOOTH(erfc, nb_neg(bell(X)), "1 - erf(x), accurate where erf is near 1.",
-       "erfc([0.0, 1.0]) = [1.0, 0.15729920705028513]", .scalar = NB_S_erfc)
+       "erfc([0.0, 1.0]) = [1.0, 0.15729920705028513]", .scalar = NB_S_erfc,
+       .rises = -1)
 
 nb_tensor *nb_erfc(nb_tensor *x)
 {

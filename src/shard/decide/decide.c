@@ -126,7 +126,7 @@ static bool update(const nb_work *w, nb_decision *d)
     for (int k = 0; ok && k < w->f->nout; k++) {
         nb_work_dims(w, nin + k, &draft);
         draft.partial = result;
-        draft.kind = kind;
+        draft.kind = nb_call_turns(w->call, kind);
         ok = (d->give[k] = nb_spec_intern(&draft)) != NULL;
     }
     if (carried != operand) nb_free(carried);

@@ -1,8 +1,8 @@
 /* partial.c - which pending reductions an op carries through to its result.
  *
  * A sum over devices may be taken after a linear op as well as before it; a
- * maximum after an op that only moves elements.  Anything else needs the
- * reduced value. */
+ * maximum after an op that only moves elements or never falls, and as a minimum
+ * after one that never rises.  Anything else needs the reduced value. */
 #include "shard/decide/partial.h"
 
 static bool is_fixed(const nb_op *op, int t)
@@ -27,6 +27,31 @@ static bool widens(const nb_call *c)
         return bits[to] >= bits[from] && !(from == NB_BF16 && to == NB_F16);
     return nb_dtype_is_integer(from) && nb_dtype_is_integer(to) &&
            nb_dtype_size(to) >= nb_dtype_size(from);
+}
+
+/* Numbers without a sign, and the least with one, have no negative. */
+static bool keeps_order(const nb_call *c)
+{
+    return c->nin == 1 && c->op->rises &&
+           (c->op->rises > 0 || nb_dtype_is_float((nb_dtype)c->in[0]->dtype));
+}
+
+static bool is_extreme(nb_reduce kind)
+{
+    return kind == NB_MAX || kind == NB_MIN;
+}
+
+nb_reduce nb_call_turns(const nb_call *c, nb_reduce kind)
+{
+    if (c->op->rises >= 0 || !is_extreme(kind)) return kind;
+    return kind == NB_MAX ? NB_MIN : NB_MAX;
+}
+
+/* The greater of two of which all have a part: of each by itself. */
+static bool is_same_choice(const nb_op *op, nb_reduce kind)
+{
+    return (op->scalar == NB_S_max && kind == NB_MAX) ||
+           (op->scalar == NB_S_min && kind == NB_MIN);
 }
 
 static bool has(const nb_work *w, int t, nb_axis a, nb_reduce kind)
@@ -79,6 +104,8 @@ static bool carries(const nb_work *w, int t, nb_axis a, nb_reduce kind)
     const nb_op *op = w->call->op;
     if (only_moves(op)) return t == 0;
     if (op->reduce == kind && kind != NB_SUM && w->f->nin == 1) return true;
+    if (is_extreme(kind) && keeps_order(w->call)) return true;
+    if (is_same_choice(op, kind)) return all_carry(w, a, kind);
     if (kind != NB_SUM) return false;
     if (op->kind == NB_LINEAR) return all_carry(w, a, kind) && widens(w->call);
     if (op->kind == NB_MULTILINEAR) return largest(w, a, kind, ~0u) == t;

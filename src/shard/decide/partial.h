@@ -9,6 +9,9 @@
 bool nb_work_partials(const nb_work *w, nb_cut *operand, nb_cut *result,
                       nb_reduce *kind);
 
+/* What kind of reduction of the result a pending one of the operand becomes. */
+nb_reduce nb_call_turns(const nb_call *c, nb_reduce kind);
+
 /* Whether a sum that is pending in operand t alone, over axes that the call
  * does not use, may be taken after it: others may be made to have a part of it
  * where the op is linear in all of them together. */

@@ -116,8 +116,13 @@ static bool may_carry(const checker *c, nb_axis a, nb_reduce kind)
         carry += does;
         might += may;
     }
+    bool extreme = kind == NB_MAX || kind == NB_MIN;
+    if (op->scalar == (kind == NB_MAX ? NB_S_max : NB_S_min) && extreme)
+        return carry == c->f->nin;
     if (kind != NB_SUM)
-        return carry == 1 && (moves || (op->reduce == kind && c->f->nin == 1));
+        return carry == 1 &&
+               (moves || (c->f->nin == 1 &&
+                          (op->reduce == kind || (op->rises && extreme))));
     return op->kind == NB_LINEAR && !moves ? carry == might : carry == 1;
 }
 
@@ -127,7 +132,7 @@ static bool check_pending(const checker *c)
     for (int t = 0; t < c->f->nin; t++)
         for (int i = 0; i < c->d->need[t]->partial.n; i++)
             if (!give || !has(&give->partial, c->d->need[t]->partial.at[i]) ||
-                give->kind != c->d->need[t]->kind)
+                give->kind != nb_call_turns(c->call, c->d->need[t]->kind))
                 return wrong(c, "an operand is pending that the result is not");
     for (int i = 0; give && i < give->partial.n; i++) {
         nb_axis a = give->partial.at[i];
