@@ -3,6 +3,7 @@
  * catalogue says of its axes is so. */
 #include "core/reshape_rule.h"
 #include "ops/view.h"
+#include "shard/decide/factors.h"
 #include "shard/rule/rule.h"
 #include "support/sample.h"
 
@@ -686,6 +687,22 @@ static int try_factors(const sample *s, const nb_rule *r, int nout,
     return tried;
 }
 
+/* The signature of a call on the shapes of its tensors, which have no lanes. */
+static nb_rule *rule_of_call(const nb_call *c, int nout, nb_tensor *const *y)
+{
+    nb_rule_shape *shape = calloc((size_t)(c->nin + nout), sizeof *shape);
+    int64_t *size = calloc((size_t)(c->nin + nout) * NB_MAX_RANK, sizeof *size);
+    for (int t = 0; t < c->nin + nout; t++) {
+        int64_t *of = size + t * NB_MAX_RANK;
+        int n = nb_stored_sizes(t < c->nin ? c->in[t] : y[t - c->nin], of);
+        shape[t] = (nb_rule_shape){n, of};
+    }
+    nb_rule *r = nb_rule_new(c->sig, c->nin, shape, nout, shape + c->nin);
+    free(shape);
+    free(size);
+    return r;
+}
+
 static void test_factors_that_pass_can_be_cut(void **s)
 {
     int tried = 0, ops = 0;
@@ -702,7 +719,7 @@ static void test_factors_that_pass_can_be_cut(void **s)
         nb_tensor *node = op->nout > 1 ? nb_tensor_in(y[0])[0] : y[0];
         nb_call c = nb_call_of(node);
         if (c.op == op && c.sig) {
-            nb_rule *r = nb_rule_of_call(&c, n, y);
+            nb_rule *r = rule_of_call(&c, n, y);
             if (!r) fail_msg("%s: %s", op->name, nb_error_message());
             bool typed = c.nin == x.nin;
             tried += typed ? try_factors(&x, r, n, y) : 0;
@@ -715,14 +732,16 @@ static void test_factors_that_pass_can_be_cut(void **s)
     assert_true(ops > 100 && tried > 100);
 }
 
+/* Lanes of a call are factors too, before those behind dots. */
 static void test_lanes_are_factors(void **s)
 {
     (void)s;
     nb_tensor *x = nb_zeros(2, L(3, 4), NB_F32), *y = nb_neg(x);
     nb_call c = nb_call_of(y);
-    nb_rule *r = nb_rule_of_call(&c, 1, &y);
-    assert_int_equal(nb_rule_factors(r), 2);
-    nb_rule_free(r);
+    nb_factors f;
+    assert_true(nb_factors_of(&f, &c, 1, &y));
+    assert_int_equal(f.n, 2);
+    nb_factors_free(&f);
     nb_lane lane[] = {{.size = nb_extent_of(5), .id = 7},
                       {.size = nb_extent_of(6), .id = 9, .thin = true}};
     nb_shape shape = nb_tensor_shape(x);
@@ -731,13 +750,13 @@ static void test_lanes_are_factors(void **s)
     nb_tensor *hidden =
         nb_node_new(y->op, y->sig, NB_F32, &shape, 1, &x, 0, NULL);
     c.in = &hidden;
-    r = nb_rule_of_call(&c, 1, &hidden);
-    assert_int_equal(nb_rule_rank(r, 0), 4);
-    assert_int_equal(asked(r, ".lane_0").size, 5);
-    assert_int_equal(nb_rule_dim_factors(r, 0, 1), 0);
-    assert_int_equal(nb_rule_size(r, 0, 1), 1);
-    assert_int_equal(asked(r, ".0_1").size, 4);
-    nb_rule_free(r);
+    assert_true(nb_factors_of(&f, &c, 1, &hidden));
+    const nb_factored *t = &f.tensor[0];
+    assert_int_equal(t->rank, 4);
+    assert_int_equal(f.size[t->dim[0].factor[0]], 5);
+    assert_int_equal(t->size[1], 1);
+    assert_int_equal(f.size[t->dim[3].factor[0]], 4);
+    nb_factors_free(&f);
 }
 
 /* Faults */

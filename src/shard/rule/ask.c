@@ -119,25 +119,16 @@ int nb_rule_template_results(const nb_rule_template *t)
 
 /* Factors by name */
 
-/* Number f among the factors that are not written: of a lane, or behind the
- * dots of a batch. */
+/* Number f among the factors that are not written: behind the dots of a
+ * batch. */
 static void other_name(const nb_rule *r, int f, char *name, size_t room)
 {
-    int k = f - r->sig->nfactors, dots = 0, width[NB_MAX_BATCHES] = {0};
+    int k = f - r->sig->nfactors, b = 0, width[NB_MAX_BATCHES] = {0};
     for (int t = 0; t < r->nin + r->nout; t++) {
         const nb_term *term = nb_rule_term(r, t);
-        int n = r->tensor[t].rank - r->tensor[t].nlanes - term->n;
+        int n = r->tensor[t].rank - term->n;
         if (term->dots && n > width[term->batch]) width[term->batch] = n;
     }
-    for (int b = 0; b < r->sig->nbatches; b++)
-        dots += width[b];
-    int nlanes = r->nfactors - r->sig->nfactors - dots;
-    if (k < nlanes) {
-        snprintf(name, room, ".lane_%d", k);
-        return;
-    }
-    k -= nlanes;
-    int b = 0;
     while (k >= width[b])
         k -= width[b++];
     snprintf(name, room, ".%d_%d", r->sig->batch[b], k);

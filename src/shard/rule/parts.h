@@ -4,16 +4,11 @@
 
 #include "shard/rule/rule.h"
 
-enum {
-    NB_RULE_FACTORS =
-        NB_MAX_FACTORS + NB_MAX_LANES + NB_MAX_BATCHES * NB_MAX_RANK
-};
+enum { NB_RULE_FACTORS = NB_MAX_FACTORS + NB_MAX_BATCHES * NB_MAX_RANK };
 
 /* A tensor that the rule is made for. */
 typedef struct nb_rule_operand {
     int rank; /* -1: what follows */
-    int nlanes;
-    const nb_lane *lane;
     int64_t size[NB_MAX_RANK];
 } nb_rule_operand;
 
@@ -21,7 +16,6 @@ typedef struct nb_rule_builder {
     nb_rule *rule;
     const nb_sig *sig;
     const nb_rule_operand *operand;
-    int nlanes, lane[NB_MAX_LANES];                   /* ids */
     int width[NB_MAX_BATCHES], first[NB_MAX_BATCHES]; /* of dots; factors */
     /* Which dim told a factor's size; tensor -1: none, it was written. */
     struct {

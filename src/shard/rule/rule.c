@@ -65,21 +65,6 @@ static bool measure(nb_rule_builder *b)
     return true;
 }
 
-static void unite_lanes(nb_rule_builder *b)
-{
-    const nb_rule *r = b->rule;
-    for (int t = 0; t < r->nin + r->nout; t++)
-        for (int l = 0; l < b->operand[t].nlanes; l++) {
-            int id = b->operand[t].lane[l].id, k = 0;
-            while (k < b->nlanes && b->lane[k] < id)
-                k++;
-            if (k < b->nlanes && b->lane[k] == id) continue;
-            memmove(b->lane + k + 1, b->lane + k,
-                    (size_t)(b->nlanes++ - k) * sizeof *b->lane);
-            b->lane[k] = id;
-        }
-}
-
 /* Laying out */
 
 static int visible(const nb_rule_builder *b, int t)
@@ -101,7 +86,7 @@ static nb_rule *allocate(const nb_rule_builder *b, const nb_rule *head)
     size_t n = (size_t)(head->nin + head->nout), nf = (size_t)head->nfactors;
     size_t dims = 0;
     for (int t = 0; t < (int)n; t++)
-        dims += (size_t)(visible(b, t) + b->operand[t].nlanes);
+        dims += (size_t)visible(b, t);
     size_t at[] = {whole(sizeof(nb_rule)),
                    whole(nf * sizeof(nb_factor)),
                    whole(n * sizeof(nb_rule_tensor)),
@@ -121,9 +106,8 @@ static nb_rule *allocate(const nb_rule_builder *b, const nb_rule *head)
     int64_t *size = (int64_t *)(p += at[3]);
     r->in_input = (bool *)(p + at[4]);
     for (int t = 0; t < (int)n; t++) {
-        int nlanes = b->operand[t].nlanes, rank = visible(b, t) + nlanes;
-        r->tensor[t] = (nb_rule_tensor){
-            .rank = rank, .nlanes = nlanes, .size = size, .dim = dim};
+        int rank = visible(b, t);
+        r->tensor[t] = (nb_rule_tensor){rank, size, dim};
         dim += rank;
         size += rank;
     }
@@ -141,38 +125,16 @@ static void set_factors(nb_rule_builder *b)
     }
 }
 
-static int lane_factor(const nb_rule_builder *b, int id)
-{
-    int k = 0;
-    while (b->lane[k] != id)
-        k++;
-    return b->sig->nfactors + k;
-}
-
-static void lay_lanes(nb_rule_builder *b, int t)
-{
-    const nb_rule_operand *o = &b->operand[t];
-    nb_rule_tensor *to = &b->rule->tensor[t];
-    for (int l = 0; l < o->nlanes; l++) {
-        bool thin = o->lane[l].thin;
-        to->size[l] = nb_extent_get(nb_lane_stored(o->lane[l]));
-        to->dim[l].n = thin ? 0 : 1;
-        if (!thin)
-            to->dim[l].factor[0] = (int16_t)lane_factor(b, o->lane[l].id);
-    }
-}
-
 static void lay(nb_rule_builder *b, int t)
 {
     const nb_rule_operand *o = &b->operand[t];
     const nb_term *term = nb_rule_term(b->rule, t);
     nb_rule_tensor *to = &b->rule->tensor[t];
-    int n = to->rank - to->nlanes, dots = n - term->n;
+    int dots = to->rank - term->n;
     int last = b->first[term->batch] + b->width[term->batch];
-    lay_lanes(b, t);
-    for (int d = 0; d < n; d++) {
-        nb_dim *dim = &to->dim[to->nlanes + d];
-        to->size[to->nlanes + d] = o->rank < 0 ? -1 : o->size[d];
+    for (int d = 0; d < to->rank; d++) {
+        nb_dim *dim = &to->dim[d];
+        to->size[d] = o->rank < 0 ? -1 : o->size[d];
         if (d >= dots)
             *dim = term->dim[d - dots];
         else
@@ -180,7 +142,7 @@ static void lay(nb_rule_builder *b, int t)
     }
 }
 
-/* Which factors are in inputs and, behind dots and of lanes, in results. */
+/* Which factors are in inputs and, behind dots, in results. */
 static void place_factors(nb_rule *r)
 {
     for (int t = 0; t < r->nin + r->nout; t++)
@@ -253,8 +215,7 @@ static nb_rule *build(const nb_sig *s, int nin, int nout,
     nb_rule head = {.sig = s, .nin = nin, .nout = nout};
     nb_rule_builder b = {.rule = &head, .sig = s, .operand = operand};
     if (!check_counts(s, nin, nout) || !measure(&b)) return NULL;
-    unite_lanes(&b);
-    head.nfactors = s->nfactors + b.nlanes;
+    head.nfactors = s->nfactors;
     for (int k = 0; k < s->nbatches; k++) {
         b.first[k] = head.nfactors;
         head.nfactors += b.width[k];
@@ -305,30 +266,6 @@ nb_rule *nb_rule_new(const nb_rule_template *t, int nin,
     for (int k = 0; ok && k < nout; k++)
         ok = read_shape(&o[nin + k], out ? &out[k] : NULL);
     nb_rule *r = ok ? build(t, nin, nout, o) : NULL;
-    nb_free(o);
-    return r;
-}
-
-static void read_tensor(nb_rule_operand *o, const nb_tensor *x)
-{
-    o->rank = x->rank;
-    o->nlanes = x->nlanes;
-    o->lane = nb_tensor_lane(x);
-    for (int d = 0; d < x->rank; d++)
-        o->size[d] = nb_extent_get(nb_tensor_size(x)[d]);
-}
-
-nb_rule *nb_rule_of_call(const nb_call *c, int nout, nb_tensor *const *y)
-{
-    if (!c->sig) return nb_fail(NB_EVALUE, "%s: has no signature", c->op->name);
-    size_t n = (size_t)c->nin + (size_t)nout;
-    nb_rule_operand *o = nb_alloc_zero(n * sizeof *o);
-    if (!o) return NULL;
-    for (int i = 0; i < c->nin; i++)
-        read_tensor(&o[i], c->in[i]);
-    for (int k = 0; k < nout; k++)
-        read_tensor(&o[c->nin + k], y[k]);
-    nb_rule *r = build(c->sig, c->nin, nout, o);
     nb_free(o);
     return r;
 }

@@ -30,8 +30,8 @@ static void add_known(nb_text *text, const nb_rule_builder *b, const nb_dim *d)
         else
             nb_text_add(text, "%s%s is %lld by dim %d of %s %d", between,
                         f < b->sig->nfactors ? x->name : "it",
-                        (long long)x->size, b->by[f].dim - r->tensor[t].nlanes,
-                        sort(r, t), place(r, t));
+                        (long long)x->size, b->by[f].dim, sort(r, t),
+                        place(r, t));
         between = ", ";
     }
 }
@@ -49,9 +49,9 @@ static bool misfit(const nb_rule_builder *b, int t, int d, const char *how)
     nb_fail(NB_EVALUE,
             "rule \"%s\": at %d: \"%.*s\": dim %d of %s %d has "
             "size %lld%s%s",
-            b->sig->text, at, to - at, b->sig->text + at,
-            d - r->tensor[t].nlanes, sort(r, t), place(r, t),
-            (long long)r->tensor[t].size[d], how, nb_text_get(&known));
+            b->sig->text, at, to - at, b->sig->text + at, d, sort(r, t),
+            place(r, t), (long long)r->tensor[t].size[d], how,
+            nb_text_get(&known));
     nb_text_free(&known);
     return false;
 }
