@@ -6,17 +6,6 @@
 
 #include <string.h>
 
-const nb_spec *nb_spec_settled(const nb_spec *s)
-{
-    nb_spec d;
-    memset(&d, 0, sizeof d);
-    d.mesh = s->mesh;
-    d.rank = s->rank;
-    for (int k = 0; k < s->rank; k++)
-        d.dim[k].axes = s->dim[k].axes;
-    return nb_spec_intern(&d);
-}
-
 const nb_spec *nb_spec_between(const nb_spec *s, const nb_shape *of,
                                const nb_shape *to)
 {

@@ -55,7 +55,4 @@ bool nb_call_hands_on(const nb_call *c);
 bool nb_region_decide(const nb_call *c, int nout, nb_tensor *const *out,
                       const nb_wish *wish, nb_decision *d);
 
-/* The spec without what is pending. */
-const nb_spec *nb_spec_settled(const nb_spec *s);
-
 #endif

@@ -164,6 +164,28 @@ nb_spec nb_spec_draft(const nb_spec *s)
     return draft;
 }
 
+nb_spec nb_spec_bare(const nb_spec *s)
+{
+    nb_spec draft = {.mesh = s->mesh, .rank = s->rank, .kind = s->kind};
+    draft.partial = s->partial;
+    for (int d = 0; d < s->rank; d++)
+        draft.dim[d].axes = s->dim[d].axes;
+    return draft;
+}
+
+const nb_spec *nb_spec_layout(const nb_spec *s)
+{
+    nb_spec draft = nb_spec_bare(s);
+    return nb_spec_intern(&draft);
+}
+
+const nb_spec *nb_spec_settled(const nb_spec *s)
+{
+    nb_spec draft = nb_spec_bare(s);
+    draft.partial.n = 0;
+    return nb_spec_intern(&draft);
+}
+
 const nb_spec *nb_spec_whole(const nb_mesh *m, int rank, bool open)
 {
     nb_spec s = {.mesh = m, .rank = rank};

@@ -42,6 +42,12 @@ const nb_spec *nb_spec_intern(const nb_spec *draft);
  * last dim. */
 nb_spec nb_spec_draft(const nb_spec *s);
 
+/* The same of what says how data lies alone: no dim is open or has a priority,
+ * no axis is kept out.  As a spec; and as one with nothing pending. */
+nb_spec nb_spec_bare(const nb_spec *s);
+const nb_spec *nb_spec_layout(const nb_spec *s);
+const nb_spec *nb_spec_settled(const nb_spec *s);
+
 /* Nothing split, nothing pending, all dims closed (or open). */
 const nb_spec *nb_spec_whole(const nb_mesh *m, int rank, bool open);
 

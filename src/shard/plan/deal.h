@@ -75,8 +75,6 @@ bool nb_route_add(nb_route *r, const nb_hop *move, const nb_spec *from,
                   const nb_spec *into);
 /* route.c: all of them; false with an error. */
 bool nb_route_find(const nb_reshard_task *t, nb_route *r);
-/* Only what says how data lies. */
-const nb_spec *nb_spec_layout(const nb_spec *s);
 
 /* search.c: the cheapest way from start to goal.  CROWDED: there was too much
  * to look at; FAILED: out of memory. */

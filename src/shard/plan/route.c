@@ -31,33 +31,6 @@ bool nb_route_add(nb_route *r, const nb_hop *move, const nb_spec *from,
     return true;
 }
 
-/* The layout alone, as a draft that can be changed. */
-static void draft_of(const nb_spec *s, nb_spec *draft)
-{
-    memset(draft, 0, sizeof *draft);
-    draft->mesh = s->mesh;
-    draft->rank = s->rank;
-    draft->kind = s->kind;
-    draft->partial = s->partial;
-    for (int d = 0; d < s->rank; d++)
-        draft->dim[d].axes = s->dim[d].axes;
-}
-
-const nb_spec *nb_spec_layout(const nb_spec *s)
-{
-    nb_spec draft;
-    draft_of(s, &draft);
-    return nb_spec_intern(&draft);
-}
-
-static const nb_spec *without_pending(const nb_spec *s)
-{
-    nb_spec draft;
-    draft_of(s, &draft);
-    draft.partial.n = 0;
-    return nb_spec_intern(&draft);
-}
-
 /* What l has after its beginning c. */
 static nb_cut rest(const nb_cut *l, const nb_cut *c)
 {
@@ -85,8 +58,7 @@ static bool go(nb_route *r, nb_hop_kind kind, int dim, const nb_cut *axes,
 static bool gather_and_slice(nb_route *r, const nb_spec **at,
                              const nb_spec *into)
 {
-    nb_spec draft;
-    draft_of(*at, &draft);
+    nb_spec draft = nb_spec_bare(*at);
     for (int turn = 0; turn < 2; turn++)
         for (int d = 0; d < into->rank; d++) {
             const nb_cut *a = &draft.dim[d].axes, *b = &into->dim[d].axes;
@@ -112,13 +84,13 @@ static bool exchange(nb_route *r, const nb_spec **at, const nb_spec *into)
 /* A plan without a search: reduces, moves, makes pending. */
 static bool plain_route(const nb_reshard_task *t, nb_route *r)
 {
-    const nb_spec *at = t->from, *into = without_pending(t->into);
+    const nb_spec *at = t->from, *into = nb_spec_settled(t->into);
     bool across = at->mesh != t->into->mesh;
     bool kept = !across && at->kind == t->into->kind &&
                 nb_cut_equal(&at->partial, &t->into->partial);
     if (!into) return false;
     if (at->partial.n && !kept &&
-        !go(r, NB_HOP_ALL_REDUCE, -1, &at->partial, &at, without_pending(at)))
+        !go(r, NB_HOP_ALL_REDUCE, -1, &at->partial, &at, nb_spec_settled(at)))
         return false;
     if (across || (t->options.exchange && !at->partial.n)) {
         if (!exchange(r, &at, into)) return false;
