@@ -5,85 +5,11 @@
 #include "shard/graph/reason.h"
 
 #include "shard/decide/place.h"
-#include "shard/decide/work.h"
+#include "shard/graph/scene.h"
 
 #include <string.h>
 
-/* A call and its factors. */
-typedef struct view {
-    nb_call call;
-    nb_factors f;
-    nb_work w;
-} view;
-
-/* The results of a call that has several have no nodes here: what its operands
- * share does not depend on them. */
-static bool view_open(view *v, const nb_occasion *o, int line)
-{
-    const nb_line *l = &o->g->line[line];
-    v->call = nb_call_of(o->node[line]);
-    int nout = l->multi ? 0 : 1;
-    if (l->kind != NB_LINE_CALL || (!nout && v->call.op->shape) ||
-        !nb_factors_of(&v->f, &v->call, nout, &v->call.out))
-        return false;
-    v->w = (nb_work){.call = &v->call, .f = &v->f, .mesh = o->lay->mesh};
-    return true;
-}
-
-static void view_close(view *v)
-{
-    nb_factors_free(&v->f);
-}
-
-static void write_cut(nb_text *t, const nb_mesh *m, const nb_cut *l)
-{
-    char name[64];
-    for (int i = 0; i < l->n; i++) {
-        nb_axis_text(m, l->at[i], name, sizeof name);
-        nb_text_add(t, "%s%s", i ? "," : "", name);
-    }
-}
-
-/* A factor that the signature names, or NULL. */
-static const char *named(const view *v, int factor)
-{
-    const nb_sig *sig = v->call.sig;
-    int first = v->f.n - (sig ? sig->nfactors : 0);
-    if (!sig || v->call.op->shape || factor < first) return NULL;
-    const char *name = sig->factor[factor - first].name;
-    return name && *name && *name != '?' ? name : NULL;
-}
-
-/* "k", "(a b)", or if the signature has no name for it "dim 1". */
-static void write_dim(nb_text *t, const view *v, int tensor, int d)
-{
-    const nb_dim *dim = &v->f.tensor[tensor].dim[d];
-    const nb_tensor *x =
-        tensor < v->call.nin ? v->call.in[tensor] : v->call.out;
-    bool all = dim->n > 0;
-    for (int i = 0; i < dim->n; i++)
-        all = all && named(v, dim->factor[i]);
-    if (!all && d < x->nlanes)
-        nb_text_add(t, "a hidden dim");
-    else if (!all)
-        nb_text_add(t, "dim %d", d - x->nlanes);
-    if (!all) return;
-    if (dim->n > 1) nb_text_add(t, "(");
-    for (int i = 0; i < dim->n; i++)
-        nb_text_add(t, "%s%s", i ? " " : "", named(v, dim->factor[i]));
-    if (dim->n > 1) nb_text_add(t, ")");
-}
-
 /* Reductions that are pending */
-
-/* What of a's is not in b. */
-static nb_cut without(const nb_cut *a, const nb_cut *b)
-{
-    nb_cut l = {0};
-    for (int i = 0; i < a->n; i++)
-        if (!nb_cut_has(b, a->at[i])) l.at[l.n++] = a->at[i];
-    return l;
-}
 
 static const char *op_name(const nb_occasion *o, int line)
 {
@@ -119,7 +45,7 @@ static int origin(const nb_occasion *o, int line, nb_axis a)
 }
 
 /* Where a call reduces along an axis: operand and dim. */
-static bool reduced_dim(const view *v, const nb_decision *d, nb_axis a,
+static bool reduced_dim(const nb_scene *v, const nb_decision *d, nb_axis a,
                         int *tensor, int *dim)
 {
     for (int t = 0; d && t < v->f.nin; t++)
@@ -137,25 +63,25 @@ static bool reduced_dim(const view *v, const nb_decision *d, nb_axis a,
 static int write_split(nb_text *t, const nb_occasion *o, int at,
                        const nb_cut *axes)
 {
-    view v;
+    nb_scene v;
     const nb_decision *d = o->lay->decision[at];
     nb_cut told = {0};
     int n = 0, tensor, dim;
-    if (!view_open(&v, o, at)) return 0;
+    if (!nb_scene_open(&v, o, at)) return 0;
     for (int i = 0; i < axes->n; i++) {
         if (nb_cut_has(&told, axes->at[i]) ||
             origin(o, o->line, axes->at[i]) != at ||
             !reduced_dim(&v, d, axes->at[i], &tensor, &dim))
             continue;
         nb_text_add(t, n++ ? " and " : "");
-        write_dim(t, &v, tensor, dim);
+        nb_scene_write_dim(t, &v, tensor, dim);
         nb_text_add(t, " split on ");
         const nb_cut *l = &d->need[tensor]->dim[dim].axes;
-        write_cut(t, d->mesh, l);
+        nb_scene_write_cut(t, d->mesh, l);
         for (int k = 0; k < l->n; k++)
             nb_cut_add(&told, l->at[k]);
     }
-    view_close(&v);
+    nb_scene_close(&v);
     return n;
 }
 
@@ -174,18 +100,10 @@ static void write_pending(nb_text *t, const nb_occasion *o, const nb_cut *axes)
     else
         nb_text_add(t, "it comes with a %s", kind);
     nb_text_add(t, " pending over ");
-    write_cut(t, o->plan->from->mesh, axes);
+    nb_scene_write_cut(t, o->plan->from->mesh, axes);
 }
 
 /* Dims */
-
-/* A dim that does not keep its blocks, or -1. */
-static int moved_dim(const nb_spec *from, const nb_spec *into)
-{
-    for (int d = 0; d < from->rank; d++)
-        if (!nb_cut_prefix(&from->dim[d].axes, &into->dim[d].axes)) return d;
-    return -1;
-}
 
 /* A program that runs on whole values, for a reason. */
 static bool by_program(nb_text *t, const nb_occasion *o)
@@ -210,11 +128,6 @@ static bool by_decision(nb_text *t, const nb_occasion *o, const nb_cut *lost)
     return false;
 }
 
-static const nb_spec *lies(const nb_occasion *o, const view *v, int i)
-{
-    return i < v->call.nin ? o->lay->spec[o->g->line[o->user].in[i]] : NULL;
-}
-
 static int dim_with(const nb_factored *x, int factor)
 {
     for (int d = 0; d < x->rank; d++)
@@ -223,37 +136,23 @@ static int dim_with(const nb_factored *x, int factor)
     return -1;
 }
 
-/* Another operand may never be split there. */
-static int barred_by(const nb_occasion *o, const view *v, int factor,
-                     const nb_cut *lost)
-{
-    for (int i = 0; i < v->call.nin; i++) {
-        const nb_spec *s = lies(o, v, i);
-        for (int k = 0; s && k < lost->n; k++)
-            if (nb_cut_has(&s->replicated, lost->at[k]) &&
-                nb_factored_has(&v->f.tensor[i], factor))
-                return i;
-    }
-    return -1;
-}
-
 /* Another operand has the factor split in another way. */
-static bool by_other(nb_text *t, const nb_occasion *o, const view *v, int dim,
-                     int factor)
+static bool by_other(nb_text *t, const nb_occasion *o, const nb_scene *v,
+                     int dim, int factor)
 {
     const nb_spec *own = o->plan->from;
     for (int i = 0; i < v->call.nin; i++) {
-        const nb_spec *s = lies(o, v, i);
+        const nb_spec *s = nb_scene_lies(o, v, i);
         int d = dim_with(&v->f.tensor[i], factor);
         if (i == o->operand || !s || d < 0 || !s->dim[d].axes.n ||
             nb_cut_equal(&s->dim[d].axes, &own->dim[dim].axes))
             continue;
         nb_text_add(t, "operands of %s disagree: ", v->call.op->name);
-        write_dim(t, v, o->operand, dim);
+        nb_scene_write_dim(t, v, o->operand, dim);
         nb_text_add(t, " is split on ");
-        write_cut(t, own->mesh, &own->dim[dim].axes);
+        nb_scene_write_cut(t, own->mesh, &own->dim[dim].axes);
         nb_text_add(t, " here, on ");
-        write_cut(t, s->mesh, &s->dim[d].axes);
+        nb_scene_write_cut(t, s->mesh, &s->dim[d].axes);
         nb_text_add(t, " in operand %d", i);
         return true;
     }
@@ -261,7 +160,7 @@ static bool by_other(nb_text *t, const nb_occasion *o, const view *v, int dim,
 }
 
 /* Which dim of which operand uses an axis in this call. */
-static bool by_use(nb_text *t, const nb_occasion *o, const view *v,
+static bool by_use(nb_text *t, const nb_occasion *o, const nb_scene *v,
                    const nb_cut *lost)
 {
     const nb_decision *d = o->lay->decision[o->user];
@@ -270,31 +169,31 @@ static bool by_use(nb_text *t, const nb_occasion *o, const view *v,
             const nb_cut *l = &d->need[i]->dim[k].axes;
             if (!l->n || !nb_cut_has(lost, l->at[0])) continue;
             nb_text_add(t, "%s splits ", v->call.op->name);
-            write_dim(t, v, i, k);
+            nb_scene_write_dim(t, v, i, k);
             nb_text_add(t, " on ");
-            write_cut(t, d->mesh, l);
+            nb_scene_write_cut(t, d->mesh, l);
             nb_text_add(t, " in operand %d", i);
             return true;
         }
     return false;
 }
 
-static bool by_factor(nb_text *t, const nb_occasion *o, const view *v, int dim,
-                      const nb_cut *lost)
+static bool by_factor(nb_text *t, const nb_occasion *o, const nb_scene *v,
+                      int dim, const nb_cut *lost)
 {
     const nb_dim *of = &v->f.tensor[o->operand].dim[dim];
     for (int i = 0; i < of->n; i++) {
-        int k = of->factor[i], bar = barred_by(o, v, k, lost);
+        int k = of->factor[i], bar = nb_scene_barred_by(o, v, k, lost);
         if (bar >= 0) {
             nb_text_add(t, "operand %d of %s may not be split over ", bar,
                         v->call.op->name);
-            write_cut(t, o->lay->mesh, lost);
+            nb_scene_write_cut(t, o->lay->mesh, lost);
             return true;
         }
         nb_factor_kind kind = nb_work_kind(&v->w, k);
         if (kind == NB_REPLICATE || kind == NB_BLOCKED) {
             nb_text_add(t, "%s needs all of ", v->call.op->name);
-            write_dim(t, v, o->operand, dim);
+            nb_scene_write_dim(t, v, o->operand, dim);
             return true;
         }
         if (by_other(t, o, v, dim, k)) return true;
@@ -303,28 +202,29 @@ static bool by_factor(nb_text *t, const nb_occasion *o, const view *v, int dim,
 }
 
 /* No factor runs along it, or several do and blocks are no blocks of them. */
-static bool by_shape(nb_text *t, const nb_occasion *o, const view *v, int dim)
+static bool by_shape(nb_text *t, const nb_occasion *o, const nb_scene *v,
+                     int dim)
 {
     const nb_dim *of = &v->f.tensor[o->operand].dim[dim];
     const nb_cut *l = &o->plan->from->dim[dim].axes;
     if (of->n == 0) {
         nb_text_add(t, "%s needs all of ", v->call.op->name);
-        write_dim(t, v, o->operand, dim);
+        nb_scene_write_dim(t, v, o->operand, dim);
         return true;
     }
     nb_text_add(t, "blocks of ");
-    write_dim(t, v, o->operand, dim);
+    nb_scene_write_dim(t, v, o->operand, dim);
     nb_text_add(t, " split on ");
-    write_cut(t, o->plan->from->mesh, l);
+    nb_scene_write_cut(t, o->plan->from->mesh, l);
     nb_text_add(t, " are no blocks of the result of %s", v->call.op->name);
     return true;
 }
 
 static bool write_dims(nb_text *t, const nb_occasion *o)
 {
-    view v;
+    nb_scene v;
     const nb_spec *from = o->plan->from, *into = o->plan->into;
-    int d = moved_dim(from, into);
+    int d = nb_scene_moved_dim(from, into);
     if (d < 0) return false;
     nb_cut lost = from->dim[d].axes;
     nb_cut kept = nb_cut_common(&from->dim[d].axes, &into->dim[d].axes);
@@ -334,9 +234,9 @@ static bool write_dims(nb_text *t, const nb_occasion *o)
         lost.n = (uint8_t)(lost.n - kept.n);
     }
     if (by_program(t, o) || by_decision(t, o, &lost)) return true;
-    if (!view_open(&v, o, o->user)) return false;
+    if (!nb_scene_open(&v, o, o->user)) return false;
     bool said = by_factor(t, o, &v, d, &lost) || by_shape(t, o, &v, d);
-    view_close(&v);
+    nb_scene_close(&v);
     return said;
 }
 
@@ -358,27 +258,27 @@ static void write_use(nb_text *t, const nb_occasion *o)
 
 static bool write_reach(nb_text *t, const nb_occasion *o)
 {
-    view v;
+    nb_scene v;
     int dim = -1;
-    if (!view_open(&v, o, o->user)) return false;
+    if (!nb_scene_open(&v, o, o->user)) return false;
     const nb_reach *parts = o->plan->step[0].reach;
     for (int d = 0; parts && d < o->plan->from->rank; d++)
         if (parts->range[d]) dim = d;
-    if (!parts) dim = moved_dim(o->plan->from, o->plan->into);
+    if (!parts) dim = nb_scene_moved_dim(o->plan->from, o->plan->into);
     nb_text_add(t, "blocks of %s %s", op_name(o, o->user),
                 parts ? "reach into others" : "tell what they come to");
     if (dim >= 0) {
         nb_text_add(t, " along ");
-        write_dim(t, &v, o->operand, dim);
+        nb_scene_write_dim(t, &v, o->operand, dim);
     }
-    view_close(&v);
+    nb_scene_close(&v);
     return true;
 }
 
 bool nb_reason_write(nb_text *t, const nb_occasion *o)
 {
     const nb_spec *from = o->plan->from, *into = o->plan->into;
-    nb_cut axes = without(&from->partial, &into->partial);
+    nb_cut axes = nb_scene_without(&from->partial, &into->partial);
     bool asked = o->user >= 0 && o->g->line[o->user].op->places;
     if (o->reach) return write_reach(t, o);
     if (axes.n) {
@@ -398,120 +298,7 @@ bool nb_reason_write(nb_text *t, const nb_occasion *o)
 
 int nb_reason_line(const nb_occasion *o)
 {
-    nb_cut axes = without(&o->plan->from->partial, &o->plan->into->partial);
+    nb_cut axes =
+        nb_scene_without(&o->plan->from->partial, &o->plan->into->partial);
     return !o->reach && axes.n ? origin(o, o->line, axes.at[0]) : o->user;
-}
-
-/* What would be cheaper */
-
-static int64_t price(const nb_occasion *o, const nb_spec *from,
-                     const nb_spec *into)
-{
-    const nb_reshard_plan *p =
-        from && into
-            ? nb_reshard_find(from, into, o->plan->size, o->plan->item, NULL)
-            : NULL;
-    return p ? p->bytes : INT64_MAX;
-}
-
-/* What makes the value, for the names of its dims. */
-static void write_made(nb_text *t, const nb_occasion *o, const view *user,
-                       int d)
-{
-    view v;
-    const nb_dim *dim = &user->f.tensor[o->operand].dim[d];
-    bool own = dim->n == 1 && named(user, dim->factor[0]);
-    bool open = !own && !o->g->line[o->line].multi && view_open(&v, o, o->line);
-    if (open && o->g->line[o->line].op != &nb_op_part)
-        write_dim(t, &v, v.f.nin, d);
-    else
-        write_dim(t, user, o->operand, d);
-    if (open) view_close(&v);
-}
-
-/* Whether the user could take dim d in blocks along these axes as well. */
-static bool takes(const nb_occasion *o, const view *v, int d,
-                  const nb_cut *axes)
-{
-    const nb_decision *of = o->lay->decision[o->user];
-    const nb_dim *dim = &v->f.tensor[o->operand].dim[d];
-    int64_t size = v->f.tensor[o->operand].size[d];
-    if (dim->n != 1 || of->need[o->operand]->dim[d].axes.n ||
-        size < nb_cut_count(axes) ||
-        nb_work_kind(&v->w, dim->factor[0]) != NB_PASS ||
-        v->f.reduced[dim->factor[0]])
-        return false;
-    for (int i = 0; i < v->call.nin; i++)
-        for (int k = 0; k < v->f.tensor[i].rank; k++)
-            for (int a = 0; a < axes->n; a++)
-                if (nb_cut_has(&of->need[i]->dim[k].axes, axes->at[a]) ||
-                    nb_cut_has(&of->need[i]->replicated, axes->at[a]))
-                    return false;
-    return true;
-}
-
-/* A sum that everybody gets whole: its blocks would do. */
-static int64_t by_blocks(nb_text *t, const nb_occasion *o, const view *v,
-                         const nb_cut *axes)
-{
-    int64_t least = o->plan->bytes, bytes;
-    int best = -1;
-    for (int d = 0; d < o->plan->into->rank; d++) {
-        nb_spec s = nb_spec_draft(o->plan->into);
-        if (!takes(o, v, d, axes)) continue;
-        s.dim[d].axes = *axes;
-        bytes = price(o, o->plan->from, nb_spec_intern(&s));
-        if (bytes < least || (bytes == least && best >= 0)) {
-            least = bytes;
-            best = d;
-        }
-    }
-    if (best < 0) return -1;
-    nb_text_add(t, "reduce_scatter possible if ");
-    write_made(t, o, v, best);
-    nb_text_add(t, " is split on ");
-    write_cut(t, o->lay->mesh, axes);
-    return least;
-}
-
-/* What another operand forbids. */
-static int64_t by_leave(nb_text *t, const nb_occasion *o, const view *v)
-{
-    const nb_spec *from = o->plan->from;
-    int d = moved_dim(from, o->plan->into);
-    const nb_dim *dim = d < 0 ? NULL : &v->f.tensor[o->operand].dim[d];
-    for (int i = 0; dim && i < dim->n; i++) {
-        const nb_cut *l = &from->dim[d].axes;
-        int bar = barred_by(o, v, dim->factor[i], l);
-        if (bar < 0) continue;
-        nb_text_add(t, "nothing if operand %d may be split on ", bar);
-        write_cut(t, from->mesh, l);
-        return 0;
-    }
-    return -1;
-}
-
-static int64_t by_call(nb_text *t, const nb_occasion *o)
-{
-    view v;
-    nb_cut axes = without(&o->plan->from->partial, &o->plan->into->partial);
-    if (!o->lay->decision[o->user] || !view_open(&v, o, o->user)) return -1;
-    int64_t bytes = axes.n ? by_blocks(t, o, &v, &axes) : by_leave(t, o, &v);
-    view_close(&v);
-    return bytes;
-}
-
-int64_t nb_cheaper_write(nb_text *t, const nb_occasion *o)
-{
-    const nb_line *l = &o->g->line[o->line];
-    if (o->user < 0 || o->reach || !o->plan->bytes ||
-        o->g->line[o->user].op->places)
-        return -1;
-    int64_t bytes = by_call(t, o);
-    if (bytes >= 0 || l->kind == NB_LINE_CALL || o->plan->from->partial.n)
-        return bytes;
-    char *type = nb_spec_type_text(o->plan->into, l->dtype, o->plan->size);
-    nb_text_add(t, "nothing if it comes as %s", type ? type : "?");
-    nb_text_release(type);
-    return 0;
 }
