@@ -279,7 +279,7 @@ static const worked cases[] = {
     {"what the blocks of a result reach for is paid by who splits it",
      M22,
      joined,
-     {X("[x, .]", 16, 16), X("[., x]", 14, 16)},
+     {X("[x, .]", 16, 16), X("[., x]", 6, 16)},
      "[., x]",
      256,
      1,
