@@ -175,16 +175,35 @@ static void meet(nodes *s, nb_tensor *x)
     if (leaf) s->leaf[s->nleaves++] = x;
 }
 
-/* Results in the order in which they can be computed: what is there in which
- * layouts depends on who comes first. */
+static bool is_one_of(const nb_tensor *x, int n, nb_tensor *const *y)
+{
+    for (int i = 0; i < n; i++)
+        if (y[i] == x) return true;
+    return false;
+}
+
+/* Whether somebody has x besides the nodes that need it. */
+static bool is_held(const nodes *s, const nb_tensor *x)
+{
+    int uses = 0;
+    for (int k = 0; k < s->n; k++)
+        for (int i = 0; !nb_tensor_done(s->at[k]) && i < s->at[k]->nin; i++)
+            uses += nb_tensor_in(s->at[k])[i] == x;
+    return uses < atomic_load(&x->refs);
+}
+
+/* What is asked for, and what else is held and so becomes a result too, in the
+ * order in which it is computed: in which layouts a value is there depends on
+ * who comes first. */
 static int in_order(const nodes *s, int n, nb_tensor *const *y, nb_tensor **to)
 {
     int count = 0;
     for (int k = 0; k < s->n; k++) {
-        int i = 0;
-        while (i < n && y[i] != s->at[k])
-            i++;
-        if (i < n) to[count++] = s->at[k];
+        nb_tensor *x = s->at[k];
+        bool computed = x->op && !nb_tensor_done(x) && x->sharding &&
+                        !(x->flags & NB_MULTI);
+        if (computed && (is_one_of(x, n, y) || is_held(s, x)))
+            to[count++] = x;
     }
     return count;
 }
@@ -200,7 +219,7 @@ bool traffic_of_calls(traffic *t, int n, nb_tensor *const *y)
     if (!on_mesh) return true;
     for (int i = 0; i < n; i++)
         meet(&met, y[i]);
-    nb_tensor **root = calloc((size_t)n + 1, sizeof *root);
+    nb_tensor **root = calloc((size_t)met.n + 1, sizeof *root);
     int nroots = in_order(&met, n, y, root);
     bool ok = nb_graph_of(met.nleaves, met.leaf, nroots, root, &g) == NB_OK;
     free(root);
