@@ -27,6 +27,30 @@ NB_API int nb_default_device(void);
 NB_API nb_status nb_default_device_set(int device);
 NB_API void nb_default_device_ask(int (*ask)(void));
 
+/* Memory of a device that someone else owns, as a tensor: as nb_borrow, which it
+ * is for the CPU.  release is called when the card has done what was to be done
+ * with it; work of others on that memory is waited for with nb_device_after. */
+NB_API nb_tensor *nb_borrow_on(int device, nb_dtype dtype, int rank,
+                               const int64_t *shape, const int64_t *strides,
+                               void *data, void (*release)(void *owner),
+                               void *owner);
+
+/* As nb_data, but where x is: an address of its device, which only that can
+ * read, and what is to be there may still be under way (nb_device_before). */
+NB_API void *nb_device_data(nb_tensor *x, int64_t *strides);
+
+/* The elements of x in memory of their own, in row-major order, where x is;
+ * without history. */
+NB_API nb_tensor *nb_device_copy(nb_tensor *x);
+
+/* Everything on a card happens in the order of one stream, a CUstream; NULL,
+ * with an error, on the CPU.  What it is given from now on waits for what
+ * `stream` has been given so far, and the other way round.  Streams are those of
+ * CUDA: NULL and 1 are the legacy default one, 2 is that of the thread. */
+NB_API void *nb_device_stream(int device);
+NB_API nb_status nb_device_after(int device, void *stream);
+NB_API nb_status nb_device_before(int device, void *stream);
+
 /* Waits for all that a card was given to do.  Errors of what it did come out
  * here at the latest. */
 NB_API nb_status nb_device_wait(int device);

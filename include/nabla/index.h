@@ -54,7 +54,8 @@ typedef struct nb_key {
     int64_t at;
     int64_t start, stop, step;
     nb_tensor *tensor;
-    bool checked; /* its values are at hand: out of range is an error */
+    bool checked; /* its values are at hand: out of range is an error,
+                   and it goes where x is */
 } nb_key;
 
 #define NB_AT(i) ((nb_key){.kind = NB_KEY_INT, .at = (i)})

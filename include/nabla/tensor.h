@@ -87,7 +87,8 @@ NB_API nb_status nb_realize(nb_tensor *x);
 NB_API nb_status nb_realize_all(int n, nb_tensor *const *x);
 
 /* The data of x, realised: a pointer to its first element and the strides of
- * its visible axes in elements (strides may be NULL).  Valid while x is.
+ * its visible axes in elements (strides may be NULL).  Valid while x is; of a
+ * tensor on a card it is a copy, valid while the scope is open.
  * NULL with an error if x cannot be computed or has hidden axes. */
 NB_API const void *nb_data(nb_tensor *x, int64_t *strides);
 

@@ -76,6 +76,12 @@ nb_tensor *nb_to_device(nb_tensor *x, int device)
     return device || x->device ? move(x, device) : x;
 }
 
+nb_tensor *nb_on_at_once(nb_tensor *x, int device)
+{
+    nb_tensor *y = nb_to_device(x, device);
+    return !y || y == x || nb_realize_now(1, &y) ? y : NULL;
+}
+
 bool nb_settle_devices(const char *who, int nin, nb_tensor **in)
 {
     int device = 0;

@@ -229,19 +229,30 @@ static bool differs(const nb_tensor *x)
     return false;
 }
 
-const void *nb_data(nb_tensor *x, int64_t *strides)
+/* x, or the whole of it, realised, with a value of its own. */
+static nb_tensor *whole(nb_tensor *x)
 {
-    int64_t size[NB_MAX_DIMS], stride[NB_MAX_DIMS];
     if (!x) return NULL;
     if (differs(x))
         return nb_fail(NB_EVALUE, "a mapped value differs from lane to lane: "
                                   "it cannot be read inside its vmap");
     if (!nb_realize_now(1, &x)) return NULL;
-    if (x->sharding && !(x = nb_gatherer(x))) return NULL;
-    if (x->device && !(x = nb_on_card.fetch(x))) return NULL;
+    return x->sharding ? nb_gatherer(x) : x;
+}
+
+const void *nb_data_there(nb_tensor *x, int64_t *strides)
+{
+    int64_t size[NB_MAX_DIMS], stride[NB_MAX_DIMS];
+    if (!(x = whole(x))) return NULL;
     nb_tensor_strides(x, size, stride);
     if (strides) memcpy(strides, stride + x->nlanes, x->rank * sizeof *strides);
     return x->data;
+}
+
+const void *nb_data(nb_tensor *x, int64_t *strides)
+{
+    if (!x || !x->device) return nb_data_there(x, strides);
+    return (x = whole(x)) ? nb_data_there(nb_on_card.fetch(x), strides) : NULL;
 }
 
 /* Rows along the last axis, converted as they are copied. */
@@ -262,13 +273,23 @@ static void copy_out(char *to, nb_dtype as, const nb_tensor *x,
                  from + i * stride[d] * (int64_t)item, d + 1, stride);
 }
 
+static nb_status read_from_card(nb_tensor *x, nb_dtype as, void *to)
+{
+    nb_tensor *value = whole(x);
+    if (!value || nb_scope_open() != NB_OK) return nb_error_code();
+    nb_tensor *here = nb_on_card.fetch(value);
+    nb_status s = here ? nb_read(here, as, to) : nb_error_code();
+    nb_scope_close(0, NULL);
+    return s;
+}
+
 nb_status nb_read(nb_tensor *x, nb_dtype as, void *to)
 {
     int64_t stride[NB_MAX_RANK];
+    if (x && x->device) return read_from_card(x, as, to);
     const char *from = nb_data(x, stride);
     if (!from) return nb_error_code() ? nb_error_code() : NB_ERUNTIME;
     if (x->sharding) x = nb_gatherer(x);
-    if (x->device) x = nb_on_card.fetch(x);
     if (!as) as = (nb_dtype)x->dtype;
     if (nb_tensor_is_packed(x))
         nb_convert(to, as, 1, from, (nb_dtype)x->dtype, 1, nb_elements(x));
@@ -295,7 +316,8 @@ nb_tensor *nb_detach(nb_tensor *x)
     if (nb_tensor_done(x) && x->buffer) {
         nb_shape s = nb_tensor_shape(x);
         nb_tensor *y =
-            nb_leaf_new((nb_dtype)x->dtype, &s, x->buffer, x->data, x->strides);
+            nb_leaf_on(x->device, nb_leaf_new((nb_dtype)x->dtype, &s, x->buffer,
+                                              x->data, x->strides));
         if (y) y->sharding = x->sharding;
         return y;
     }

@@ -163,6 +163,10 @@ const nb_lane *nb_lane_named(const char *name);
 int nb_device_enter(int device);
 int nb_device_in_force(void);
 
+/* x, whose data is at hand, on a device, as data: programs that are being
+ * recorded have it as it is there. */
+nb_tensor *nb_on_at_once(nb_tensor *x, int device);
+
 /* A number in an expression, which goes everywhere. */
 static inline bool nb_tensor_is_number(const nb_tensor *x)
 {
@@ -182,6 +186,9 @@ typedef struct nb_card_bytes {
     nb_tensor *(*fetch)(nb_tensor *x);
 } nb_card_bytes;
 extern const nb_card_bytes nb_on_card; /* run defines it */
+
+/* nb_data of a tensor where it is. */
+const void *nb_data_there(nb_tensor *x, int64_t *strides);
 
 /* The same on any device. */
 nb_buffer *nb_buffer_on(int device, size_t bytes);

@@ -6,6 +6,7 @@
  * tensors pick along axes of the frame.  Reading goes through the steps down,
  * writing down and up again: pick or combine in the frame, then put the frame
  * back into the window. */
+#include "nabla/device.h"
 #include "nabla/index.h"
 
 #include "ops/index.h"
@@ -249,7 +250,8 @@ static bool add_mask(picks *s, nb_tensor *mask, int first)
     if (ok) count_true(data, rank, size, stride, places, n);
     for (int d = 0; ok && d < (rank ? rank : 1); d++) {
         s->axes[s->n] = first + d;
-        s->index[s->n] = nb_constant(NB_I64, 1, &n, places + d * n);
+        s->index[s->n] = nb_on_at_once(
+            nb_constant(NB_I64, 1, &n, places + d * n), nb_device_of(mask));
         ok = s->index[s->n++];
     }
     nb_free(places);
@@ -313,6 +315,8 @@ static bool find_picks(const plan *p, picks *s)
     for (int k = 0; ok && k < s->n; k++) {
         if (s->checked[k] && (points || nb_rank(s->index[k]) == 0))
             ok = check_range(p, s, k);
+        if (s->checked[k])
+            s->index[k] = nb_on_at_once(s->index[k], nb_device_of(p->x));
         s->index[k] = nb_broadcast_to(s->index[k], s->rank, s->size);
         ok = ok && s->index[k];
     }
@@ -457,7 +461,9 @@ nb_tensor *nb_set(nb_tensor *x, int n, const nb_key *key, nb_tensor *value,
     plan p;
     const struct mode *m = find_mode(mode);
     if (!m || !value || !read_key(&p, x, n, key)) return NULL;
-    if (!(value = nb_cast(value, nb_dtype_of(x)))) return NULL;
+    value = nb_cast(value, nb_dtype_of(x));
+    if (nb_rank(value) == 0) value = nb_to_device(value, nb_device_of(x));
+    if (!value) return NULL;
     if (p.ntensors == 0) {
         value = fitted(value, p.rank, p.frame);
         nb_tensor *old = m->combine ? open_frame(&p) : NULL;

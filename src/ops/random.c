@@ -14,6 +14,7 @@
 #include "base/philox.h"
 #include "core/convert.h"
 #include "core/point.h"
+#include "nabla/device.h"
 #include "ops/copy.h"
 #include "ops/view.h"
 
@@ -369,9 +370,11 @@ nb_tensor *nb_draw_open(nb_tensor *key, nb_extents s, bool wide, int64_t stream)
 
 /* Keys. */
 
+/* Where what is made of nothing is made. */
 static nb_tensor *key_new(const uint32_t word[2])
 {
-    return nb_constant(NB_U32, 1, (int64_t[]){2}, word);
+    return nb_on_at_once(nb_constant(NB_U32, 1, (int64_t[]){2}, word),
+                         nb_device_in_force());
 }
 
 static nb_tensor *seeded(int64_t seed)

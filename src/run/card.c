@@ -144,7 +144,7 @@ static void name_step(const nb_plan *p, int s, char *name, size_t room)
     int line = p->step[s].line, group = p->group[line];
     size_t n = 0;
     for (int k = 0; k < p->graph->n && n < room; k++)
-        if (p->group[k] == group)
+        if (p->group[k] == group && p->graph->line[k].op)
             n += (size_t)snprintf(name + n, room - n, "%s%s", n ? "+" : "",
                                   p->graph->line[k].op->name);
 }

@@ -3,6 +3,8 @@
 
 #include "backend/cuda/card.h"
 #include "backend/cuda/memory.h"
+#include "core/tensor.h"
+#include "lower/look.h"
 
 #include <stdio.h>
 
@@ -29,6 +31,104 @@ const char *nb_device_name(int device)
     turn = !turn;
     snprintf(name[turn], sizeof name[turn], "gpu:%d", device - 1);
     return name[turn];
+}
+
+/* The card, started; NULL with an error. */
+static nb_card *started(int device)
+{
+    if (device <= 0)
+        return nb_fail(NB_EVALUE, "the CPU has no stream; cards are 1, 2, ...");
+    nb_card *card = nb_card_at(device - 1);
+    return card && nb_card_enter(card) ? card : NULL;
+}
+
+void *nb_device_stream(int device)
+{
+    const nb_card *card = started(device);
+    return card ? card->stream : NULL;
+}
+
+nb_status nb_device_after(int device, void *stream)
+{
+    nb_card *card = started(device);
+    return NB_STATUS(card && nb_card_stream_after(card, card->stream, stream));
+}
+
+nb_status nb_device_before(int device, void *stream)
+{
+    nb_card *card = started(device);
+    return NB_STATUS(card && nb_card_stream_after(card, stream, card->stream));
+}
+
+/* Memory of others.  The owner may use it again at once, on any stream. */
+
+typedef struct loan {
+    int device;
+    void (*release)(void *owner);
+    void *owner;
+} loan;
+
+static void end_loan(void *p)
+{
+    loan l = *(loan *)p;
+    nb_free(p);
+    nb_card *card = nb_card_at(l.device - 1);
+    if (card && !nb_card_sync(card)) nb_error_clear();
+    if (l.release) l.release(l.owner);
+}
+
+nb_tensor *nb_borrow_on(int device, nb_dtype dtype, int rank,
+                        const int64_t *shape, const int64_t *strides,
+                        void *data, void (*release)(void *owner), void *owner)
+{
+    if (!device)
+        return nb_borrow(dtype, rank, shape, strides, data, release, owner);
+    if (!started(device)) return NULL;
+    loan *l = nb_alloc(sizeof *l);
+    if (!l) return NULL;
+    *l = (loan){device, release, owner};
+    nb_tensor *x = nb_leaf_on(
+        device, nb_borrow(dtype, rank, shape, strides, data, end_loan, l));
+    if (!x) nb_free(l);
+    return x;
+}
+
+void *nb_device_data(nb_tensor *x, int64_t *strides)
+{
+    if (!x || !x->device) return (void *)nb_data(x, strides);
+    return (void *)nb_data_there(x, strides);
+}
+
+static nb_buffer *copied(nb_tensor *x, const char *from, const int64_t *stride)
+{
+    int64_t size[NB_MAX_RANK], packed[NB_MAX_RANK];
+    size_t bytes = (size_t)nb_elements(x) * nb_dtype_size((nb_dtype)x->dtype);
+    nb_buffer *b = nb_buffer_on(x->device, bytes);
+    nb_sizes(x, size);
+    nb_packed_strides(x->rank, size, packed);
+    bool ok =
+        b &&
+        (x->device ? nb_on_card.elements(x->device, (nb_dtype)x->dtype, x->rank,
+                                         size, b->data, packed, from, stride)
+                   : nb_read(x, NB_NOTYPE, b->data) == NB_OK);
+    if (ok) return b;
+    nb_buffer_drop(b);
+    return NULL;
+}
+
+nb_tensor *nb_device_copy(nb_tensor *x)
+{
+    int64_t stride[NB_MAX_RANK];
+    const char *from = nb_data_there(x, stride);
+    nb_buffer *b = from ? copied(x, from, stride) : NULL;
+    if (!b) return NULL;
+    nb_shape s = {.rank = x->rank};
+    for (int d = 0; d < x->rank; d++)
+        s.size[d] = nb_tensor_size(x)[d];
+    nb_tensor *y = nb_leaf_on(
+        x->device, nb_leaf_new((nb_dtype)x->dtype, &s, b, b->data, NULL));
+    nb_buffer_drop(b);
+    return y;
 }
 
 nb_status nb_device_wait(int device)

@@ -1,5 +1,6 @@
 /* executable.c - functions that were recorded and compiled, called. */
 #include "nabla/compile.h"
+#include "nabla/device.h"
 
 #include "lower/passes.h"
 #include "lower/rewrite.h"
@@ -142,7 +143,8 @@ static bool fits(const nb_executable *e, int i, const nb_line *l,
                  const nb_tensor *x)
 {
     bool same = l->dtype == x->dtype && l->shape.rank == x->rank &&
-                l->shape.nlanes == x->nlanes && l->sharding == x->sharding;
+                l->shape.nlanes == x->nlanes && l->sharding == x->sharding &&
+                l->device == x->device;
     for (int d = 0; same && d < x->rank; d++)
         same = nb_extent_same(l->shape.size[d], nb_tensor_size(x)[d]) ||
                (e->dynamic && nb_dynamic_is(e->dynamic, i, d));
@@ -161,6 +163,11 @@ static bool misfit(const nb_line *l, const nb_tensor *x, int i)
                        "executable: argument %d lies on devices otherwise than "
                        "what it was compiled for",
                        i);
+    if (l->device != x->device)
+        return nb_fail(NB_EVALUE,
+                       "executable: argument %d is on %s, it was compiled for "
+                       "%s",
+                       i, nb_device_name(x->device), nb_device_name(l->device));
     return nb_fail(NB_EVALUE,
                    "executable: argument %d is %s%s, it was compiled for %s%s",
                    i, nb_dtype_brief((nb_dtype)x->dtype), nb_shape_text(&s),
@@ -207,7 +214,9 @@ static bool gather(nb_executable *e, const nb_member *m, nb_tensor *const *x,
     int n = e->nx;
     if (n) memcpy(in, x, (size_t)n * sizeof *in);
     for (int i = 0; i < e->nkeys; i++)
-        if (!(in[n++] = nb_next_key())) return false;
+        if (!(in[n++] = nb_to_device(nb_next_key(),
+                                     m->recorded->line[e->nx + i].device)))
+            return false;
     for (int i = 0; i < e->ncaptured; i++)
         in[n++] = e->captured[i];
     for (int i = 0; i < m->nfigures; i++)

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "core/tensor.h"
 #include "io/archive.h"
+#include "nabla/device.h"
 #include "nabla/io.h"
 
 /* Row-major copies of tensors that are not so. */
@@ -48,14 +49,16 @@ nb_status nb_save(const char *path, int n, const char *const *names,
 {
     nb_archive a = {0};
     copies all = {0};
-    bool ok = nb_realize_now(n, tensors);
+    bool ok = nb_realize_now(n, tensors) && nb_scope_open() == NB_OK;
+    if (!ok) return nb_error_code();
     for (int i = 0; ok && i < n; i++)
-        ok = add(&a, names ? names[i] : "", tensors[i], &all);
+        ok = add(&a, names ? names[i] : "", nb_to_device(tensors[i], 0), &all);
     for (int i = 0; ok && i < nnotes; i++)
         ok = nb_archive_add_note(&a, keys[i], values[i]);
     ok = ok && nb_archive_save(&a, path);
     nb_archive_free(&a);
     release_copies(&all);
+    nb_scope_close(0, NULL);
     return NB_STATUS(ok);
 }
 

@@ -2,6 +2,7 @@
 #include "run/recording.h"
 
 #include "nabla/compile.h"
+#include "nabla/device.h"
 #include "nabla/random.h"
 #include "ops/random.h"
 #include "run/realize.h"
@@ -43,7 +44,7 @@ static bool stand_ins(int nx, nb_tensor *const *x, const nb_shape *shape,
 static nb_tensor *key_input(void)
 {
     nb_shape pair = {.rank = 1, .size = {nb_extent_of(2)}};
-    nb_tensor *key = nb_stand_in(NB_U32, &pair);
+    nb_tensor *key = nb_stand_in_on(nb_device_in_force(), NB_U32, &pair);
     if (!key || !nb_list_add(innermost->in, key)) return NULL;
     innermost->nkeys++;
     return nb_keep(key);

@@ -40,7 +40,9 @@ typedef struct sweep {
 static nb_tensor *basis(nb_tensor *x, int64_t from, int64_t n)
 {
     int64_t shape[NB_MAX_RANK + 1] = {n};
+    int was = nb_device_enter(x->device);
     nb_tensor *rows = nb_eye(n, nb_elements(x), from, (nb_dtype)nb_dtype_of(x));
+    nb_device_enter(was);
     if (nb_rank(x) == NB_MAX_RANK)
         return nb_fail(NB_EVALUE, "jacobian: rank %d is too large",
                        NB_MAX_RANK);
