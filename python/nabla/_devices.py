@@ -6,12 +6,14 @@ from __future__ import annotations
 import os
 import warnings
 from contextvars import ContextVar
+from functools import cache
 
 from . import _nabla
 from ._dtypes import DType, isdtype
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextvars import Token
     from typing import Any
 
@@ -60,8 +62,30 @@ _KINDS = {"cpu": CPU, "gpu": Accelerator, "cuda": Accelerator}
 
 
 def devices() -> list[Device]:
-    """All devices that are present."""
-    return [_HOST]
+    """All devices that are present: the CPU, then the cards.  Asking opens the
+    driver of the cards, if there is one."""
+    return [_HOST, *_cards(_nabla.devices()[0] - 1)]
+
+
+@cache
+def _cards(n: int) -> list[Device]:
+    return [Accelerator(id) for id in range(n)]
+
+
+def at(number: int) -> Device:
+    """The device that the engine numbers so."""
+    return _cards(number)[-1] if number else _HOST
+
+
+def is_unsaid() -> bool:
+    """Whether nobody has said what the default device is."""
+    return _device.get() is None and _wanted == _HOST
+
+
+def number(device: Device | str | None) -> int:
+    """The engine's number of a device that is present."""
+    found = resolve(device)
+    return found.id + 1 if found.type == "gpu" else 0
 
 
 def parse(device: Device | str) -> Device:
@@ -85,29 +109,60 @@ def parse(device: Device | str) -> Device:
 def resolve(device: Device | str | None) -> Device:
     """A device that is present; None is the default one."""
     if device is None:
-        return _device.get()
+        return _device.get() or _first()
     found = parse(device)
-    if found not in devices():
-        raise RuntimeError(f"{found} is not present")
+    if why := _absence(found):
+        raise RuntimeError(f"{found} is not present: {why}")
     return found
+
+
+def _absence(device: Device) -> str:
+    """Why a device is not present; "" if it is."""
+    if device == _HOST:
+        return ""
+    if device.type == "cpu":
+        return "there is one CPU, number 0"
+    n, why = _nabla.devices()
+    if 0 <= device.id < n - 1:
+        return ""
+    return why or f"there are {n - 1} cards, numbered from 0"
 
 
 def _preferred(device: Device | str) -> Device:
     """The device if it is present, else the CPU, with a warning."""
     found = parse(device)
-    if found in devices():
+    why = _absence(found)
+    if not why:
+        if found.type == "gpu":
+            _ask_from_now_on()
         return found
     warnings.warn(
-        f"{found} is not present: work stays on the CPU",
+        f"{found} is not present, work stays on the CPU: {why}",
         RuntimeWarning,
         stacklevel=3,
     )
     return _HOST
 
 
-_first = _preferred(os.environ.get("NABLA_DEFAULT_DEVICE") or "cpu")
+@cache
+def _ask_from_now_on() -> None:
+    """The engine asks for the default device, which need not be the CPU."""
+    _nabla.ask_default_device(lambda: number(None))
+
+
+_wanted = parse(os.environ.get("NABLA_DEFAULT_DEVICE") or "cpu")
+if _wanted.type == "gpu":
+    _ask_from_now_on()
+
+
+@cache
+def _first() -> Device:
+    """The default device of the process, looked for when it is first used."""
+    return _preferred(_wanted)
+
+
 _dtype: ContextVar[DType] = ContextVar("dtype", default=DType.float32)
-_device: ContextVar[Device] = ContextVar("device", default=_first)
+_device: ContextVar[Device | None] = ContextVar("device", default=None)
 _nabla.ask_default(_dtype.get)
 
 
@@ -143,6 +198,23 @@ def default_dtype(dtype: DType | str) -> Setting:
     DType.float64
     """
     return Setting((_dtype, _floating(dtype)))
+
+
+def made(
+    device: Device | str | None,
+    make: Callable[..., Tensor],
+    *args: Any,
+    **kw: Any,
+) -> Tensor:
+    """What `make` makes, on that device."""
+    if device is None:
+        return make(*args, **kw)
+    there = number(device)
+    if there:
+        _ask_from_now_on()
+    with Setting((_device, at(there))):
+        x = make(*args, **kw)
+    return _nabla.to_device(x, there)
 
 
 def default_device(device: Device | str) -> Setting:
@@ -190,7 +262,7 @@ class TensorType:
         self.shape: tuple[int, ...] = tuple(sizes)
         self.dtype: DType = DType.from_numpy(dtype)
         self.device: Device = (
-            _device.get() if device is None else parse(device)
+            resolve(None) if device is None else parse(device)
         )
 
     @property

@@ -26,18 +26,23 @@ _op = _nabla.ops
 
 
 def _made(
-    x: Tensor, device: DeviceLike, requires_grad: bool, is_traced: bool = False
+    x: Tensor, requires_grad: bool, is_traced: bool = False
 ) -> Tensor:
     """A new tensor with what its maker asked for besides the data.  One that
     requires grad is a leaf."""
-    if device is not None:
-        _devices.resolve(device)
     if requires_grad:
         x = x.detach()
         x.requires_grad = True
     if is_traced:
         x.is_traced = True
     return x
+
+
+def _there(x: Tensor, device: DeviceLike) -> Tensor:
+    """x on a device; None: where it is."""
+    if device is None:
+        return x
+    return _nabla.to_device(x, _devices.number(device))
 
 
 def _fitting(value: ArrayLike, dtype: DTypeLike) -> ArrayLike:
@@ -93,7 +98,7 @@ def asarray(
     Tensor([1. 2.] : f32[2])
     """
     if copy is False:
-        return _made(_shared(obj, dtype), device, requires_grad)
+        return _made(_there(_shared(obj, dtype), device), requires_grad)
     if isinstance(obj, _nabla.Tensor) and copy:
         obj = obj.clone()
     return constant(
@@ -134,8 +139,9 @@ def full(
     >>> nb.full((2,), 7)
     Tensor([7 7] : i64[2])
     """
-    x = _op["full"](shape, _fitting(value, dtype), dtype=dtype)
-    return _made(x, device, requires_grad, is_traced)
+    value = _fitting(value, dtype)
+    x = _devices.made(device, _op["full"], shape, value, dtype=dtype)
+    return _made(x, requires_grad, is_traced)
 
 
 def zeros(
@@ -151,8 +157,8 @@ def zeros(
     >>> nb.zeros(2)
     Tensor([0. 0.] : f32[2])
     """
-    x = _op["zeros"](shape, dtype=dtype)
-    return _made(x, device, requires_grad, is_traced)
+    x = _devices.made(device, _op["zeros"], shape, dtype=dtype)
+    return _made(x, requires_grad, is_traced)
 
 
 def ones(
@@ -168,8 +174,8 @@ def ones(
     >>> nb.ones(2)
     Tensor([1. 1.] : f32[2])
     """
-    x = _op["ones"](shape, dtype=dtype)
-    return _made(x, device, requires_grad, is_traced)
+    x = _devices.made(device, _op["ones"], shape, dtype=dtype)
+    return _made(x, requires_grad, is_traced)
 
 
 def empty(
@@ -185,8 +191,8 @@ def empty(
     >>> nb.empty(2)
     Tensor([0. 0.] : f32[2])
     """
-    x = _op["empty"](shape, dtype=dtype)
-    return _made(x, device, requires_grad, is_traced)
+    x = _devices.made(device, _op["empty"], shape, dtype=dtype)
+    return _made(x, requires_grad, is_traced)
 
 
 def zeros_like(
@@ -201,7 +207,8 @@ def zeros_like(
     >>> nb.zeros_like(nb.constant([1, 2]))
     Tensor([0 0] : i64[2])
     """
-    return _made(_op["zeros_like"](x, dtype=dtype), device, requires_grad)
+    x = _there(_nabla.ensure_tensor(x), device)  # of which none is read
+    return _made(_op["zeros_like"](x, dtype=dtype), requires_grad)
 
 
 def ones_like(
@@ -216,7 +223,8 @@ def ones_like(
     >>> nb.ones_like(nb.constant([1, 2]))
     Tensor([1 1] : i64[2])
     """
-    return _made(_op["ones_like"](x, dtype=dtype), device, requires_grad)
+    x = _there(_nabla.ensure_tensor(x), device)  # of which none is read
+    return _made(_op["ones_like"](x, dtype=dtype), requires_grad)
 
 
 def empty_like(
@@ -231,7 +239,8 @@ def empty_like(
     >>> nb.empty_like(nb.constant([1, 2]))
     Tensor([0 0] : i64[2])
     """
-    return _made(_op["empty_like"](x, dtype=dtype), device, requires_grad)
+    x = _there(_nabla.ensure_tensor(x), device)  # of which none is read
+    return _made(_op["empty_like"](x, dtype=dtype), requires_grad)
 
 
 def full_like(
@@ -247,10 +256,10 @@ def full_like(
     >>> nb.full_like(nb.constant([1, 2]), 3)
     Tensor([3 3] : i64[2])
     """
-    x = _nabla.ensure_tensor(x)
+    x = _there(_nabla.ensure_tensor(x), device)
     value = _fitting(value, dtype or x.dtype)
     y = _op["full_like"](x, value, dtype=dtype)
-    return _made(y, device, requires_grad)
+    return _made(y, requires_grad)
 
 
 def arange(
@@ -269,12 +278,13 @@ def arange(
     """
     if stop is None:
         start, stop = 0, start
-    numbers = (start, stop, step)
+    numbers: tuple[Any, ...] = (start, stop, step)
     try:
-        x = _op["arange_int"](*map(index, numbers), dtype=dtype)
+        op, numbers = _op["arange_int"], tuple(map(index, numbers))
     except TypeError:
-        x = _op["arange_float"](*map(float, numbers), dtype=dtype)
-    return _made(x, device, requires_grad)
+        op, numbers = _op["arange_float"], tuple(map(float, numbers))
+    x = _devices.made(device, op, *numbers, dtype=dtype)
+    return _made(x, requires_grad)
 
 
 def linspace(
@@ -292,8 +302,12 @@ def linspace(
     >>> nb.linspace(0, 1, 3)
     Tensor([0.  0.5 1. ] : f32[3])
     """
-    x = _op["linspace"](start, stop, num, dtype=dtype, endpoint=endpoint)
-    return _made(x, device, requires_grad)
+    x = _devices.made(
+        *(device, _op["linspace"], start, stop, num),
+        dtype=dtype,
+        endpoint=endpoint,
+    )
+    return _made(x, requires_grad)
 
 
 def eye(
@@ -310,8 +324,8 @@ def eye(
     >>> nb.eye(1, 2)
     Tensor([[1. 0.]] : f32[1,2])
     """
-    x = _op["eye"](n_rows, n_cols, k=k, dtype=dtype)
-    return _made(x, device, requires_grad)
+    x = _devices.made(device, _op["eye"], n_rows, n_cols, k=k, dtype=dtype)
+    return _made(x, requires_grad)
 
 
 def hann_window(
@@ -327,8 +341,12 @@ def hann_window(
     >>> nb.hann_window(4)
     Tensor([0.  0.5 1.  0.5] : f32[4])
     """
-    x = _op["hann_window"](window_length, periodic=periodic, dtype=dtype)
-    return _made(x, device, requires_grad)
+    x = _devices.made(
+        *(device, _op["hann_window"], window_length),
+        periodic=periodic,
+        dtype=dtype,
+    )
+    return _made(x, requires_grad)
 
 
 def from_dlpack(
@@ -345,7 +363,7 @@ def from_dlpack(
     Tensor([1. 1.] : f32[2])
     """
     x = _interop.from_dlpack(array, device=device, copy=copy)
-    return _made(x, None, requires_grad)
+    return _made(x, requires_grad)
 
 
 def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> list[Tensor]:
@@ -515,7 +533,7 @@ def astype(
 ) -> Tensor:
     """x in another dtype."""
     y: Tensor = _op["cast"](x, dtype)
-    return _made(y, device, False)
+    return _there(y, device)
 
 
 def matrix_transpose(x: ArrayLike) -> Tensor:
@@ -644,9 +662,7 @@ def to_device(
         raise ValueError("to_device: a device or a sharding, not both")
     if sharding is not None:
         return _nabla.reshard(x, sharding)
-    if device is not None:
-        _devices.resolve(device)
-    return x
+    return _there(x, device)
 
 
 def cpu(x: Tensor) -> Tensor:

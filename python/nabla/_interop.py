@@ -23,18 +23,26 @@ def from_dlpack(
 
     It shares the memory of the producer, which must not be written to from
     then on, unless that is read-only, not contiguous or not aligned, or
-    copy=True: then it is a copy.  With copy=False it shares or fails.
+    copy=True: then it is a copy.  With copy=False it shares or fails.  It stays
+    on the device of the producer unless `device`, or a default_device around,
+    says otherwise.
 
     >>> nb.from_dlpack(nb.ones(2).__dlpack__())
     Tensor([1. 1.] : f32[2])
     """
-    if device is not None:
-        _devices.resolve(device)
     dtype = None
     if _is_bfloat16(array):  # which NumPy does not export
         array, dtype = array.view("uint16"), "bfloat16"
     x: Tensor = _nabla.import_dlpack(array, copy, dtype)
-    return x
+    if device is None and (x is array or _devices.is_unsaid()):
+        return x
+    there = _devices.number(device)
+    if copy is False and there != _nabla.device_of(x):
+        raise ValueError(
+            f"from_dlpack: a copy is needed from {x.device} to "
+            f"{_devices.at(there)}, but copy=False"
+        )
+    return _nabla.to_device(x, there)
 
 
 def as_tensor(o: Any) -> Tensor:
@@ -114,9 +122,10 @@ def load(
     >>> nb.load(path)
     Tensor([0 1 2] : i64[3])
     """
-    if device is not None:
-        _devices.resolve(device)
+    there = _devices.number(device)
     tensors, notes = _nabla.read_file(path)
+    if there:
+        tensors = {k: _nabla.to_device(x, there) for k, x in tensors.items()}
     if _is_npy(path):
         return tensors[""]
     found = Loaded(tensors)

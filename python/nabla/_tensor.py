@@ -4,8 +4,8 @@ Python programs see."""
 
 from __future__ import annotations
 
-from . import _functions, _nabla, _placement, random
-from ._devices import CPU, Accelerator, Device, TensorType
+from . import _devices, _functions, _nabla, _placement, random
+from ._devices import Accelerator, Device, TensorType
 from ._nabla import Tensor
 
 TYPE_CHECKING = False
@@ -107,7 +107,7 @@ def tensor_type(x: Tensor) -> TensorType:
 
 def device(x: Tensor) -> Device:
     """Where the data is."""
-    return CPU()
+    return _devices.at(_nabla.device_of(x))
 
 
 def size(x: Tensor, dim: int | None = None) -> Any:
@@ -233,7 +233,9 @@ def new_zeros(
     device: DeviceLike = None,
 ) -> Tensor:
     """Zeros in the dtype and on the device of x."""
-    return _functions.zeros(shape, dtype=dtype or x.dtype, device=device)
+    return _functions.zeros(
+        shape, dtype=dtype or x.dtype, device=device or x.device
+    )
 
 
 def new_ones(
@@ -244,7 +246,9 @@ def new_ones(
     device: DeviceLike = None,
 ) -> Tensor:
     """Ones in the dtype and on the device of x."""
-    return _functions.ones(shape, dtype=dtype or x.dtype, device=device)
+    return _functions.ones(
+        shape, dtype=dtype or x.dtype, device=device or x.device
+    )
 
 
 def new_full(
@@ -257,7 +261,7 @@ def new_full(
 ) -> Tensor:
     """One value in the dtype and on the device of x."""
     return _functions.full(
-        shape, fill_value, dtype=dtype or x.dtype, device=device
+        shape, fill_value, dtype=dtype or x.dtype, device=device or x.device
     )
 
 

@@ -10,10 +10,13 @@ key once, and make new ones from it with split and fold_in.
 
 from __future__ import annotations
 
-from . import _functions, _nabla
+from . import _devices, _functions, _nabla
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from ._functions import DeviceLike, DTypeLike, Shape
     from ._nabla import ArrayLike, Tensor
 
@@ -124,7 +127,14 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0) -> Tensor:
     return y
 
 
-# At top level: each takes the next key of the process when it is called.
+# At top level: each takes the next key of the process when it is called, on the
+# device where the numbers are to be.
+
+
+def _drawn(
+    device: DeviceLike, draw: Callable[..., Tensor], *args: Any
+) -> Tensor:
+    return _devices.made(device, lambda: draw(_nabla.next_key(), *args))
 
 
 def _uniform(
@@ -141,8 +151,8 @@ def _uniform(
     >>> nb.uniform((2, 3)).shape
     (2, 3)
     """
-    x = uniform(_nabla.next_key(), shape, low, high, dtype)
-    return _functions._made(x, device, requires_grad)
+    x = _drawn(device, uniform, shape, low, high, dtype)
+    return _functions._made(x, requires_grad)
 
 
 def _gaussian(
@@ -159,8 +169,8 @@ def _gaussian(
     >>> nb.gaussian((2, 3)).shape
     (2, 3)
     """
-    x = normal(_nabla.next_key(), shape, mean, std, dtype)
-    return _functions._made(x, device, requires_grad)
+    x = _drawn(device, normal, shape, mean, std, dtype)
+    return _functions._made(x, requires_grad)
 
 
 def _rand(
@@ -209,8 +219,8 @@ def _randint(
     >>> nb.randint(0, 10, (2,)).dtype
     DType.int64
     """
-    x = randint(_nabla.next_key(), shape, low, high, dtype or "int64")
-    return _functions._made(x, device, requires_grad)
+    x = _drawn(device, randint, shape, low, high, dtype or "int64")
+    return _functions._made(x, requires_grad)
 
 
 STATEFUL = {

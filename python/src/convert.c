@@ -120,7 +120,8 @@ static nb_tensor *no_operand(PyObject *o)
     return NULL;
 }
 
-nb_tensor *nb_py_operand_beside(PyObject *o, PyObject *other)
+/* On the CPU unless it is a Tensor, or an array on a card. */
+static nb_tensor *converted(PyObject *o, PyObject *other)
 {
     if (nb_py_is_tensor(o)) return nb_py_get(o);
     if (PyFloat_Check(o)) return nb_num(PyFloat_AsDouble(o));
@@ -135,6 +136,24 @@ nb_tensor *nb_py_operand_beside(PyObject *o, PyObject *other)
         PyErr_Clear(); /* of a type without a format */
     }
     return known ? from_python(o) : no_operand(o);
+}
+
+/* At once: programs that are being recorded have it as it is there. */
+static nb_tensor *moved(nb_tensor *x, int device)
+{
+    nb_tensor *y = nb_to_device(x, device);
+    return !y || y == x || nb_py_realize(1, &y) ? y : NULL;
+}
+
+/* Arrays of the CPU go to the tensor that they stand beside. */
+nb_tensor *nb_py_operand_beside(PyObject *o, PyObject *other)
+{
+    nb_tensor *x = converted(o, other);
+    if (!x || nb_py_is_tensor(o) || nb_rank(x) == 0 || nb_device_of(x))
+        return x;
+    bool beside = other && nb_py_is_tensor(other);
+    int device = beside ? nb_device_of(nb_py_get(other)) : nb_default_device();
+    return moved(x, device);
 }
 
 nb_tensor *nb_py_operand(PyObject *o)
@@ -346,7 +365,7 @@ static nb_tensor *from_number(PyObject *o, nb_dtype kind, nb_dtype dtype)
 nb_tensor *nb_py_constant(PyObject *o, nb_dtype dtype)
 {
     if (PyList_Check(o) || PyTuple_Check(o)) return from_list(o, dtype);
-    nb_tensor *x = nb_py_operand(o);
+    nb_tensor *x = converted(o, NULL);
     if (x && PyLong_Check(o) && !nb_is_weak(x)) return from_list(o, dtype);
     if (!x || !nb_is_weak(x)) return nb_cast(x, dtype);
     return from_number(o, nb_dtype_of(x), dtype);
@@ -417,16 +436,24 @@ PyObject *nb_py_set_dtypes(PyObject *self, PyObject *list)
     Py_RETURN_NONE;
 }
 
-/* Devices are a matter of Python, which raises if there is none. */
-bool nb_py_device(PyObject *o)
+/* Names of devices are a matter of Python, which raises if there is none. */
+bool nb_py_device(PyObject *o, int *device)
 {
+    *device = -1;
     if (o == Py_None) return true;
     PyObject *module = PyImport_ImportModule("nabla._devices");
-    PyObject *d =
-        module ? PyObject_CallMethod(module, "resolve", "O", o) : NULL;
+    PyObject *d = module ? PyObject_CallMethod(module, "number", "O", o) : NULL;
+    if (d) *device = (int)PyLong_AsLong(d);
     Py_XDECREF(module);
     Py_XDECREF(d);
-    return d;
+    return d && !PyErr_Occurred();
+}
+
+nb_tensor *nb_py_placed(nb_tensor *x, PyObject *o, int device)
+{
+    if (nb_py_is_tensor(o))
+        return device < 0 || !x ? x : nb_to_device(x, device);
+    return x ? moved(x, device < 0 ? nb_default_device() : device) : NULL;
 }
 
 bool nb_py_ints(PyObject *o, int64_t *to, int room, int *n)

@@ -40,7 +40,8 @@ typedef struct dl_versioned {
     dl_tensor t;
 } dl_versioned;
 
-enum { DL_CPU = 1, DL_MAJOR = 1, DL_READ_ONLY = 1, DL_COPIED = 2 };
+enum { DL_CPU = 1, DL_CUDA = 2, DL_PINNED = 3, DL_MANAGED = 13 };
+enum { DL_MAJOR = 1, DL_READ_ONLY = 1, DL_COPIED = 2 };
 enum { DL_INT, DL_UINT, DL_FLOAT, DL_BFLOAT = 4, DL_BOOL = 6 };
 
 static const char PLAIN[] = "dltensor", PLAIN_USED[] = "used_dltensor",
@@ -71,9 +72,12 @@ typedef struct exported {
     int64_t size[NB_PY_RANK], stride[NB_PY_RANK];
 } exported;
 
-/* Consumers call it on any thread, with the GIL or without. */
+/* Consumers call it on any thread, with the GIL or without.  What they did with
+ * memory of a card on the default stream is done before it is used again. */
 static void forget(exported *e)
 {
+    int device = nb_device_of(e->x);
+    if (device && nb_device_after(device, NULL) != NB_OK) nb_error_clear();
     nb_drop(e->x);
     free(e);
 }
@@ -102,12 +106,14 @@ static void describe(exported *e, dl_tensor *t)
     nb_dtype d = nb_dtype_of(e->x);
     while (dtypes[k].dtype != d)
         k++;
-    *t = (dl_tensor){.data = (void *)nb_data(e->x, e->stride),
-                     .device = {DL_CPU, 0},
-                     .ndim = nb_rank(e->x),
-                     .dtype = {dtypes[k].code, dtypes[k].bits, 1},
-                     .shape = e->size,
-                     .strides = e->stride};
+    int device = nb_device_of(e->x);
+    *t = (dl_tensor){
+        .data = nb_device_data(e->x, e->stride),
+        .device = {device ? DL_CUDA : DL_CPU, device ? device - 1 : 0},
+        .ndim = nb_rank(e->x),
+        .dtype = {dtypes[k].code, dtypes[k].bits, 1},
+        .shape = e->size,
+        .strides = e->stride};
     nb_sizes(e->x, e->size);
 }
 
@@ -157,21 +163,53 @@ static int read_copy(PyObject *o)
     return o != Py_None && yes < 0 ? -2 : yes;
 }
 
-static bool check_export(PyObject *stream, PyObject *device)
+/* The stream of the consumer, which waits for what is to be in the memory; 0
+ * could be one or the other of two. */
+static bool order(int device, PyObject *stream)
 {
-    long to[2];
-    if (stream != Py_None) {
+    long long handle = 1;
+    if (!device && stream != Py_None) {
         PyErr_SetString(PyExc_BufferError,
                         "__dlpack__: memory of the CPU has no stream");
         return false;
     }
-    if (device == Py_None) return true;
-    if (!read_pair(device, "dl_device", to)) return false;
-    if (to[0] == DL_CPU && to[1] == 0) return true;
-    PyErr_Format(PyExc_BufferError,
-                 "__dlpack__: dl_device is (%ld, %ld), the tensor is on the "
-                 "CPU, (1, 0)",
-                 to[0], to[1]);
+    if (!device) return true;
+    if (stream != Py_None) handle = PyLong_AsLongLong(stream);
+    if (handle == -1) return !PyErr_Occurred();
+    if (handle < 1) {
+        PyErr_Format(PyExc_ValueError,
+                     "__dlpack__: stream is None, -1, 1, 2 or the handle of a "
+                     "stream, not %R",
+                     stream);
+        return false;
+    }
+    if (nb_device_before(device, (void *)(uintptr_t)handle) == NB_OK)
+        return true;
+    nb_py_raise();
+    return false;
+}
+
+/* Where it is to be exported from. */
+static bool find_target(nb_tensor *x, PyObject *where, int copy, int *device)
+{
+    long to[2];
+    *device = nb_device_of(x);
+    if (where == Py_None) return true;
+    if (!read_pair(where, "dl_device", to)) return false;
+    bool cpu = to[0] == DL_CPU && to[1] == 0;
+    bool card = to[0] == DL_CUDA && to[1] >= 0 && to[1] < 255;
+    int wanted = cpu ? 0 : (int)to[1] + 1;
+    bool there = cpu || (card && nb_device_name(wanted));
+    if (there && (wanted == *device || copy)) {
+        *device = wanted;
+        return true;
+    }
+    PyErr_Format(PyExc_BufferError, "__dlpack__: dl_device is (%ld, %ld): %s",
+                 to[0], to[1],
+                 there  ? "that needs a copy, but copy=False"
+                 : card ? nb_error_message()
+                        : "neither the CPU, (1, 0), nor CUDA, (2, i)");
+    nb_error_clear();
     return false;
 }
 
@@ -184,17 +222,18 @@ static bool runs_backwards(nb_tensor *x, const int64_t *stride)
     return does;
 }
 
-static PyObject *give(nb_tensor *x, bool versioned, int copy)
+static PyObject *give(nb_tensor *x, bool versioned, int copy, int device)
 {
     int64_t stride[NB_PY_RANK];
-    bool copied = copy == 1;
+    bool moved = nb_device_of(x) != device;
+    bool copied = copy == 1 && !moved;
     PyObject *capsule = NULL;
-    if (!nb_py_realize(1, &x)) return NULL;
     ENTER;
-    if (nb_data(x, stride)) {
+    x = nb_to_device(x, device);
+    if (x && nb_py_realize(1, &x) && nb_device_data(x, stride)) {
         if (copy < 0 && runs_backwards(x, stride)) copied = true;
-        nb_tensor *y = copied ? nb_py_packed(x) : x;
-        if (y) capsule = capsule_of(y, versioned, copied);
+        nb_tensor *y = copied ? nb_device_copy(x) : x;
+        if (y) capsule = capsule_of(y, versioned, copied || moved);
     }
     if (!capsule) nb_py_raise();
     LEAVE;
@@ -204,22 +243,84 @@ static PyObject *give(nb_tensor *x, bool versioned, int copy)
 PyObject *nb_py_dlpack(PyObject *o, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
-    PyObject *stream = Py_None, *version = Py_None, *device = Py_None;
+    PyObject *stream = Py_None, *version = Py_None, *where = Py_None;
     PyObject *copy = Py_None;
     long most[2] = {0, 0};
+    int device;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO:__dlpack__", names,
-                                     &stream, &version, &device, &copy) ||
-        (version != Py_None && !read_pair(version, "max_version", most)) ||
-        !check_export(stream, device))
+                                     &stream, &version, &where, &copy) ||
+        (version != Py_None && !read_pair(version, "max_version", most)))
         return NULL;
     int how = read_copy(copy);
-    return how == -2 ? NULL : give(nb_py_get(o), most[0] >= DL_MAJOR, how);
+    if (how == -2 || !find_target(nb_py_get(o), where, how, &device))
+        return NULL;
+    PyObject *capsule = give(nb_py_get(o), most[0] >= DL_MAJOR, how, device);
+    if (capsule && !order(device, stream)) Py_CLEAR(capsule);
+    return capsule;
 }
 
 PyObject *nb_py_dlpack_device(PyObject *o, PyObject *unused)
 {
-    (void)o, (void)unused;
-    return Py_BuildValue("(ii)", DL_CPU, 0);
+    int device = nb_device_of(nb_py_get(o));
+    (void)unused;
+    return device ? Py_BuildValue("(ii)", DL_CUDA, device - 1)
+                  : Py_BuildValue("(ii)", DL_CPU, 0);
+}
+
+/* Another way for memory of a card: what CuPy, Numba and PyTorch look for.  Its
+ * consumer waits for the stream. */
+
+static const char *word_of(nb_dtype d)
+{
+    switch (d) {
+    case NB_BOOL: return "|b1";
+    case NB_I8: return "|i1";
+    case NB_I16: return "<i2";
+    case NB_I32: return "<i4";
+    case NB_I64: return "<i8";
+    case NB_U8: return "|u1";
+    case NB_U16: return "<u2";
+    case NB_U32: return "<u4";
+    case NB_U64: return "<u8";
+    case NB_F16: return "<f2";
+    case NB_F32: return "<f4";
+    case NB_F64: return "<f8";
+    default: return NULL;
+    }
+}
+
+static PyObject *card_array(nb_tensor *x)
+{
+    int64_t size[NB_PY_RANK], stride[NB_PY_RANK];
+    nb_dtype d = nb_dtype_of(x);
+    void *data = nb_device_data(x, stride);
+    void *stream = data ? nb_device_stream(nb_device_of(x)) : NULL;
+    if (!stream) return nb_py_raise();
+    nb_sizes(x, size);
+    for (int k = 0; k < nb_rank(x); k++)
+        stride[k] *= (int64_t)nb_dtype_size(d);
+    return Py_BuildValue(
+        "{s:i,s:N,s:s,s:(KO),s:N,s:K}", "version", 3, "shape",
+        nb_py_tuple(nb_rank(x), size), "typestr", word_of(d), "data",
+        (unsigned long long)(uintptr_t)(nb_elements(x) ? data : NULL), Py_False,
+        "strides", nb_py_tuple(nb_rank(x), stride), "stream",
+        (unsigned long long)(uintptr_t)stream);
+}
+
+PyObject *nb_py_card_array(PyObject *o, void *unused)
+{
+    nb_tensor *x = nb_py_get(o);
+    (void)unused;
+    if (!nb_device_of(x) || !word_of(nb_dtype_of(x)))
+        return PyErr_Format(PyExc_AttributeError,
+                            "__cuda_array_interface__: the tensor is %s",
+                            nb_device_of(x) ? "of bfloat16, for which it has "
+                                              "no word"
+                                            : "on the CPU");
+    if (!(x = nb_py_realized(o))) return NULL;
+    PyObject *y = card_array(x);
+    nb_drop(x);
+    return y;
 }
 
 /* Import. */
@@ -232,6 +333,7 @@ typedef struct imported {
     const dl_tensor *t;
     nb_dtype dtype;
     char *data;
+    int device;
 } imported;
 
 static void discard(void *managed, bool versioned)
@@ -301,13 +403,20 @@ static bool open_capsule(PyObject *capsule, imported *m)
     return true;
 }
 
-static bool check_device(long type, long id)
+/* The number of a device of DLPack. */
+static bool find_device(long type, long id, int *device)
 {
-    if (type == DL_CPU) return true;
+    bool card = (type == DL_CUDA || type == DL_MANAGED) && id >= 0 && id < 255;
+    *device = card ? (int)id + 1 : 0;
+    if (type == DL_CPU || type == DL_PINNED) return true;
+    if (card && nb_device_name(*device)) return true;
     PyErr_Format(PyExc_RuntimeError,
-                 "from_dlpack: the memory is on device (%ld, %ld), only that "
-                 "of the CPU, (1, 0), can be reached",
-                 type, id);
+                 "from_dlpack: the memory is on device (%ld, %ld): %s", type,
+                 id,
+                 card ? nb_error_message()
+                      : "only that of the CPU, (1, 0), and of CUDA, (2, i), "
+                        "can be reached");
+    nb_error_clear();
     return false;
 }
 
@@ -352,8 +461,8 @@ static bool check_import(PyObject *capsule, imported *m)
 {
     *m = (imported){0};
     return open_capsule(capsule, m) &&
-           check_device(m->t->device.type, m->t->device.id) && check_dtype(m) &&
-           check_layout(m);
+           find_device(m->t->device.type, m->t->device.id, &m->device) &&
+           check_dtype(m) && check_layout(m);
 }
 
 /* Why the memory cannot be shared, or NULL. */
@@ -385,10 +494,20 @@ static void consume(const imported *m)
     PyCapsule_SetName(m->capsule, m->versioned ? VERSIONED_USED : PLAIN_USED);
 }
 
+static nb_tensor *import_shared(const imported *m, const int64_t *strides)
+{
+    nb_tensor *x = nb_borrow_on(
+        m->device, m->dtype, m->t->ndim, m->t->shape, strides, m->data,
+        m->versioned ? release_versioned : release_plain, m->managed);
+    if (x) consume(m);
+    return x;
+}
+
 static nb_tensor *import_copy(const imported *m)
 {
     const dl_tensor *t = m->t;
     char *data;
+    if (m->device) return nb_device_copy(import_shared(m, t->strides));
     size_t item = nb_dtype_size(m->dtype);
     nb_tensor *x = nb_py_fresh(m->dtype, t->ndim, t->shape, &data);
     if (!x) return NULL;
@@ -399,15 +518,6 @@ static nb_tensor *import_copy(const imported *m)
         gather(data, m->data, item, t->ndim, t->shape, t->strides);
     consume(m);
     discard(m->managed, m->versioned);
-    return x;
-}
-
-static nb_tensor *import_shared(const imported *m)
-{
-    nb_tensor *x =
-        nb_borrow(m->dtype, m->t->ndim, m->t->shape, NULL, m->data,
-                  m->versioned ? release_versioned : release_plain, m->managed);
-    if (x) consume(m);
     return x;
 }
 
@@ -423,10 +533,14 @@ static bool rename_dtype(imported *m, nb_dtype d)
     return false;
 }
 
-static PyObject *take(PyObject *capsule, int copy, nb_dtype d)
+/* Of a bare capsule nobody has said when its memory is ready: on the default
+ * stream. */
+static PyObject *take(PyObject *capsule, int copy, nb_dtype d, bool ordered)
 {
     imported m;
     if (!check_import(capsule, &m) || !rename_dtype(&m, d)) return NULL;
+    if (m.device && !ordered && nb_device_after(m.device, NULL) != NB_OK)
+        return nb_py_raise();
     const char *why = why_not(&m);
     if (why && copy == 0)
         return PyErr_Format(PyExc_ValueError,
@@ -434,40 +548,63 @@ static PyObject *take(PyObject *capsule, int copy, nb_dtype d)
                             "but copy=False",
                             why);
     ENTER;
-    nb_tensor *x = why || copy == 1 ? import_copy(&m) : import_shared(&m);
+    nb_tensor *x = why || copy == 1 ? import_copy(&m) : import_shared(&m, NULL);
     PyObject *y = x ? nb_py_wrap(x) : nb_py_raise();
     LEAVE;
     return y;
 }
 
 /* Asked before the capsule is made, since making one may copy or move. */
-static bool ask_device(PyObject *o)
+static bool ask_device(PyObject *o, int *device)
 {
     long pair[2] = {DL_CPU, 0};
+    *device = 0;
     if (!PyObject_HasAttrString(o, "__dlpack_device__")) return true;
     PyObject *where = PyObject_CallMethod(o, "__dlpack_device__", NULL);
     bool ok = where && read_pair(where, "the device", pair) &&
-              check_device(pair[0], pair[1]);
+              find_device(pair[0], pair[1], device);
     Py_XDECREF(where);
     return ok;
 }
 
+static bool add(PyObject *dict, const char *name, PyObject *value)
+{
+    bool ok = value && PyDict_SetItemString(dict, name, value) == 0;
+    Py_XDECREF(value);
+    return ok;
+}
+
+/* Our stream is to wait for what the producer's has to do. */
+static PyObject *first_arguments(int device)
+{
+    PyObject *how = PyDict_New();
+    if (!how || !device) return how;
+    void *stream = nb_device_stream(device);
+    if (!stream) nb_py_raise();
+    if (!stream ||
+        !add(how, "stream", PyLong_FromSize_t((size_t)(uintptr_t)stream)))
+        Py_CLEAR(how);
+    return how;
+}
+
 /* Producers from before version 1.0 take no max_version. */
-static PyObject *ask_capsule(PyObject *o, int copy)
+static PyObject *ask_capsule(PyObject *o, int copy, int device)
 {
     PyObject *method = PyObject_GetAttrString(o, "__dlpack__");
     PyObject *none = method ? PyTuple_New(0) : NULL;
-    PyObject *how =
-        none ? Py_BuildValue("{s:(ii)}", "max_version", DL_MAJOR, 1) : NULL;
+    PyObject *least = none ? first_arguments(device) : NULL;
+    PyObject *how = least ? PyDict_Copy(least) : NULL;
     PyObject *capsule = NULL;
-    if (how && (copy != 0 || PyDict_SetItemString(how, "copy", Py_False) == 0))
+    if (how && add(how, "max_version", Py_BuildValue("(ii)", DL_MAJOR, 1)) &&
+        (copy != 0 || PyDict_SetItemString(how, "copy", Py_False) == 0))
         capsule = PyObject_Call(method, none, how);
     if (how && !capsule && PyErr_ExceptionMatches(PyExc_TypeError)) {
         PyErr_Clear();
-        capsule = PyObject_Call(method, none, NULL);
+        capsule = PyObject_Call(method, none, least);
     }
     Py_XDECREF(method);
     Py_XDECREF(none);
+    Py_XDECREF(least);
     Py_XDECREF(how);
     return capsule;
 }
@@ -491,7 +628,7 @@ PyObject *nb_py_from_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t n)
                             "import_dlpack(array, copy, dtype)");
     if (!nb_py_dtype(args[2], &d)) return NULL;
     PyObject *o = args[0], *capsule = NULL;
-    int copy = read_copy(args[1]);
+    int copy = read_copy(args[1]), device = 0;
     if (copy == -2) return NULL;
     if (nb_py_is_tensor(o) || PyCapsule_CheckExact(o)) {
         Py_INCREF(o);
@@ -499,11 +636,11 @@ PyObject *nb_py_from_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t n)
     } else if (!PyObject_HasAttrString(o, "__dlpack__")) {
         PyErr_Format(PyExc_TypeError, "from_dlpack: %R has no __dlpack__",
                      Py_TYPE(o));
-    } else if (ask_device(o))
-        capsule = ask_capsule(o, copy);
+    } else if (ask_device(o, &device))
+        capsule = ask_capsule(o, copy, device);
     if (!capsule || nb_py_is_tensor(capsule)) return capsule;
     PyObject *y = PyCapsule_CheckExact(capsule)
-                      ? take(capsule, copy, d)
+                      ? take(capsule, copy, d, device > 0)
                       : PyErr_Format(PyExc_TypeError,
                                      "from_dlpack: __dlpack__ gave a %R, not "
                                      "a capsule",

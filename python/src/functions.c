@@ -13,7 +13,7 @@ static PyObject *constant(PyObject *self, PyObject *const *args, Py_ssize_t n)
                    ? NULL
                    : PyErr_Format(PyExc_TypeError, "constant(value, dtype)");
     ENTER;
-    nb_tensor *x = nb_py_constant(args[0], d);
+    nb_tensor *x = nb_py_placed(nb_py_constant(args[0], d), args[0], -1);
     if (x && nb_py_realize(1, &x))
         y = nb_py_wrap(x);
     else
@@ -32,7 +32,8 @@ static PyObject *ensure_tensor(PyObject *self, PyObject *o)
     }
     ENTER;
     nb_tensor *x = nb_py_operand(o);
-    if (x && nb_is_weak(x)) x = nb_py_constant(o, NB_NOTYPE);
+    if (x && nb_is_weak(x))
+        x = nb_py_placed(nb_py_constant(o, NB_NOTYPE), o, -1);
     y = x ? nb_py_wrap(x) : nb_py_raise();
     LEAVE;
     return y;
@@ -129,6 +130,80 @@ static PyObject *ask_default(PyObject *self, PyObject *callable)
     Py_RETURN_NONE;
 }
 
+/* The same of the default device, its number; from the first time on that it is
+ * not the CPU. */
+static PyObject *device_asked;
+
+static int ask_device(void)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *v = PyObject_CallNoArgs(device_asked);
+    long d = v ? PyLong_AsLong(v) : -1;
+    Py_XDECREF(v);
+    PyErr_Restore(type, value, trace);
+    PyGILState_Release(state);
+    return d < 0 ? 0 : (int)d;
+}
+
+static PyObject *ask_default_device(PyObject *self, PyObject *callable)
+{
+    (void)self;
+    Py_INCREF(callable);
+    PyObject *old = device_asked;
+    device_asked = callable;
+    Py_XDECREF(old);
+    nb_default_device_ask(ask_device);
+    Py_RETURN_NONE;
+}
+
+/* How many there are, and why there is no card. */
+static PyObject *devices(PyObject *self, PyObject *unused)
+{
+    int n;
+    (void)self, (void)unused;
+    Py_BEGIN_ALLOW_THREADS n = nb_devices();
+    Py_END_ALLOW_THREADS return Py_BuildValue("(is)", n, nb_devices_trouble());
+}
+
+static PyObject *device_of(PyObject *self, PyObject *o)
+{
+    (void)self;
+    if (!nb_py_is_tensor(o))
+        return PyErr_Format(PyExc_TypeError, "device_of takes a Tensor");
+    return PyLong_FromLong(nb_device_of(nb_py_get(o)));
+}
+
+static PyObject *to_device(PyObject *self, PyObject *args)
+{
+    PyObject *o;
+    int device;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "O!i:to_device", nb_py_Tensor, &o, &device))
+        return NULL;
+    if (nb_device_of(nb_py_get(o)) == device) {
+        Py_INCREF(o);
+        return o;
+    }
+    ENTER;
+    nb_py_locate();
+    PyObject *y = nb_py_wrap(nb_to_device(nb_py_get(o), device));
+    LEAVE;
+    return y;
+}
+
+static PyObject *device_wait(PyObject *self, PyObject *o)
+{
+    nb_status s = NB_OK;
+    int device = (int)PyLong_AsLong(o);
+    (void)self;
+    if (PyErr_Occurred()) return NULL;
+    Py_BEGIN_ALLOW_THREADS s = nb_device_wait(device);
+    Py_END_ALLOW_THREADS if (s != NB_OK) return nb_py_raise();
+    Py_RETURN_NONE;
+}
+
 static PyObject *stats(PyObject *self, PyObject *unused)
 {
     nb_stats s = nb_stats_get();
@@ -198,6 +273,11 @@ PyMethodDef nb_py_module_methods[] = {
     {"_load", nb_py_load, METH_VARARGS, NULL},
     {"_home", nb_py_home, METH_NOARGS, NULL},
     {"ask_default", ask_default, METH_O, NULL},
+    {"ask_default_device", ask_default_device, METH_O, NULL},
+    {"devices", devices, METH_NOARGS, NULL},
+    {"device_of", device_of, METH_O, NULL},
+    {"to_device", to_device, METH_VARARGS, NULL},
+    {"device_wait", device_wait, METH_O, NULL},
     {"stats", stats, METH_NOARGS, NULL},
     {"trim", trim, METH_NOARGS, NULL},
     {"dtypes", dtypes, METH_NOARGS, NULL},

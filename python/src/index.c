@@ -61,7 +61,8 @@ static bool read_int(PyObject *o, nb_key *k)
 static bool read_values(PyObject *o, nb_key *k)
 {
     bool list = PyList_Check(o) || PyTuple_Check(o);
-    nb_tensor *x = list ? nb_py_constant(o, NB_NOTYPE) : nb_py_operand(o);
+    nb_tensor *x =
+        PyBool_Check(o) ? nb_py_operand(o) : nb_py_constant(o, NB_NOTYPE);
     if (!x) return false;
     nb_dtype d = nb_dtype_of(x);
     if (list && nb_elements(x) == 0) x = nb_cast(x, d = NB_I64);
@@ -125,11 +126,13 @@ static PyObject *get(PyObject *o, PyObject *key)
     return y;
 }
 
-/* What is written: also nested lists. */
-static nb_tensor *value_of(PyObject *o)
+/* What is written to x: also nested lists. */
+static nb_tensor *value_of(PyObject *o, PyObject *x)
 {
-    return PyList_Check(o) || PyTuple_Check(o) ? nb_py_constant(o, NB_NOTYPE)
-                                               : nb_py_operand(o);
+    bool list = PyList_Check(o) || PyTuple_Check(o);
+    if (!list) return nb_py_operand_beside(o, x);
+    return nb_py_placed(nb_py_constant(o, NB_NOTYPE), o,
+                        nb_device_of(nb_py_get(x)));
 }
 
 /* x with v at key, lent. */
@@ -137,7 +140,7 @@ static nb_tensor *placed(PyObject *o, PyObject *key, PyObject *v,
                          const char *mode)
 {
     keys k;
-    nb_tensor *value = value_of(v);
+    nb_tensor *value = value_of(v, o);
     if (!value || !read_key(key, &k)) return NULL;
     nb_py_locate();
     return nb_set(nb_py_get(o), k.n, k.at, value, mode);

@@ -28,15 +28,6 @@ nb_tensor *nb_py_fresh(nb_dtype d, int rank, const int64_t *size, char **data)
     return x;
 }
 
-nb_tensor *nb_py_packed(nb_tensor *x)
-{
-    int64_t size[NB_PY_RANK];
-    char *data;
-    nb_sizes(x, size);
-    nb_tensor *y = nb_py_fresh(nb_dtype_of(x), nb_rank(x), size, &data);
-    return y && nb_read(x, NB_NOTYPE, data) == NB_OK ? y : NULL;
-}
-
 bool nb_py_is_packed(int rank, const int64_t *size, const int64_t *stride)
 {
     int64_t step = 1;
@@ -233,19 +224,20 @@ static int refuse(const char *why)
     return -1;
 }
 
-/* Takes a reference to what is shown. */
+/* Takes a reference to what is shown, which is on the CPU. */
 static int choose(window *w, nb_tensor *x, int flags)
 {
-    bool rows;
-    w->x = x;
-    if (suits(w, flags, &rows)) {
-        nb_keep(x);
-        return 0;
-    }
-    if (!rows) return refuse("the tensor is not in column-major order");
+    bool rows = true;
     if (nb_scope_open() != NB_OK) return nb_py_raise(), -1;
-    w->x = nb_keep(nb_py_packed(x));
-    if (!w->x) nb_py_raise();
+    w->x = nb_to_device(x, 0);
+    if (w->x && !nb_py_realize(1, &w->x)) w->x = NULL;
+    if (w->x && !suits(w, flags, &rows))
+        w->x = rows ? nb_device_copy(w->x) : NULL;
+    nb_keep(w->x);
+    if (!rows && !w->x)
+        refuse("the tensor is not in column-major order");
+    else if (!w->x)
+        nb_py_raise();
     LEAVE;
     return w->x ? 0 : -1;
 }

@@ -8,9 +8,6 @@
  * to be filled before anyone else sees it.  NULL with the engine's error. */
 nb_tensor *nb_py_fresh(nb_dtype d, int rank, const int64_t *size, char **data);
 
-/* The same filled with the elements of x. */
-nb_tensor *nb_py_packed(nb_tensor *x);
-
 /* Whether elements with these strides (NULL: row-major) lie in row-major order
  * without gaps. */
 bool nb_py_is_packed(int rank, const int64_t *size, const int64_t *stride);
@@ -20,6 +17,7 @@ bool nb_py_is_packed(int rank, const int64_t *size, const int64_t *stride);
  * dtype that its elements have if the producer does not say, or None. */
 PyObject *nb_py_dlpack(PyObject *o, PyObject *args, PyObject *kwargs);
 PyObject *nb_py_dlpack_device(PyObject *o, PyObject *unused);
+PyObject *nb_py_card_array(PyObject *o, void *unused);
 PyObject *nb_py_from_dlpack(PyObject *self, PyObject *const *args,
                             Py_ssize_t n);
 

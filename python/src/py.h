@@ -73,12 +73,16 @@ PyObject *nb_py_set_home(PyObject *self, PyObject *home);
 
 /* convert.c: objects to tensors and back.  An operand is a Tensor, an array, or
  * a number, which stays weak; lent.  An int beyond int64 goes by the tensor
- * that it stands beside (NULL: none). */
+ * that it stands beside (NULL: none), and an array goes to where that is.  A
+ * constant is made on the CPU. */
 nb_tensor *nb_py_operand(PyObject *o);
 nb_tensor *nb_py_operand_beside(PyObject *o, PyObject *other);
 nb_tensor *nb_py_constant(PyObject *o, nb_dtype dtype); /* also nested lists */
 bool nb_py_dtype(PyObject *o, nb_dtype *dtype);         /* None: NB_NOTYPE */
-bool nb_py_device(PyObject *o); /* whether it is there */
+bool nb_py_device(PyObject *o, int *device);            /* None: -1 */
+
+/* x, made of o, on a device; -1: where a Tensor is, all else by default. */
+nb_tensor *nb_py_placed(nb_tensor *x, PyObject *o, int device);
 PyObject *nb_py_dtype_object(nb_dtype d);
 PyObject *nb_py_set_dtypes(PyObject *self, PyObject *list);
 PyObject *nb_py_element(const void *at, nb_dtype d);

@@ -30,6 +30,7 @@ enum { INPUT, STEP, STATIC }; /* STEP: an input that may come as a number */
 typedef struct leaf {
     int kind, rank;
     nb_dtype dtype;
+    int device;
     bool donated;
     int64_t size[NB_PY_RANK]; /* -1: any */
     const nb_spec *sharding;  /* NULL: on no mesh */
@@ -97,6 +98,7 @@ static bool read_leaf(leaf *l, PyObject *row)
     l->dtype = nb_dtype_of(nb_py_get(value));
     l->rank = nb_rank(nb_py_get(value));
     l->sharding = nb_sharding(nb_py_get(value));
+    l->device = nb_device_of(nb_py_get(value));
     nb_sizes(nb_py_get(value), l->size);
     return true;
 }
@@ -312,7 +314,7 @@ static bool fits(const leaf *l, const nb_tensor *x)
 {
     int64_t size[NB_PY_RANK];
     if (nb_dtype_of(x) != l->dtype || nb_rank(x) != l->rank ||
-        nb_sharding(x) != l->sharding)
+        nb_sharding(x) != l->sharding || nb_device_of(x) != l->device)
         return false;
     nb_sizes(x, size);
     for (int d = 0; d < l->rank; d++)
@@ -328,7 +330,8 @@ static int match_input(call *c, const leaf *l, PyObject *o)
         if (!fits(l, x)) return 0;
         x = nb_give(nb_keep(x));
     } else if (l->kind == STEP && is_number(o)) {
-        x = nb_scalar_float(PyFloat_AsDouble(o), l->dtype);
+        x = nb_to_device(nb_scalar_float(PyFloat_AsDouble(o), l->dtype),
+                         l->device);
     } else if (nb_py_is_array(o)) {
         x = from_array(c, o);
         if (x && !fits(l, x)) return 0;

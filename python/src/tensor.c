@@ -1,5 +1,5 @@
 /* tensor.c - the type nabla.Tensor: life, metadata, reading. */
-#include "py.h"
+#include "interop.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -64,11 +64,11 @@ static PyObject *new (PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"data", "dtype", "device", "requires_grad", NULL};
     PyObject *data, *dtype = Py_None, *device = Py_None;
-    int requires_grad = 0;
+    int requires_grad = 0, where;
     nb_dtype d;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OOp:Tensor", names,
                                      &data, &dtype, &device, &requires_grad) ||
-        !nb_py_dtype(dtype, &d) || !nb_py_device(device))
+        !nb_py_dtype(dtype, &d) || !nb_py_device(device, &where))
         return NULL;
     nb_py_tensor *self = bare(type);
     if (!self) return NULL;
@@ -76,7 +76,7 @@ static PyObject *new (PyTypeObject *type, PyObject *args, PyObject *kwargs)
         Py_DECREF(self);
         return nb_py_raise();
     }
-    nb_tensor *x = nb_py_constant(data, d);
+    nb_tensor *x = nb_py_placed(nb_py_constant(data, d), data, where);
     if (x && requires_grad) x = nb_detach(x);
     if (x && nb_py_realize(1, &x)) self->x = nb_keep(x);
     if (!self->x) nb_py_raise();
@@ -259,6 +259,8 @@ static int set_grad(PyObject *o, PyObject *v, void *unused)
 }
 
 static PyGetSetDef getset[] = {
+    {"__cuda_array_interface__", nb_py_card_array, NULL,
+     "Memory of a card, for libraries of CUDA.", NULL},
     {"shape", get_shape, NULL, "Visible sizes.", NULL},
     {"ndim", get_ndim, NULL, "Number of visible axes.", NULL},
     {"rank", get_ndim, NULL, "Number of visible axes.", NULL},

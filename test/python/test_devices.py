@@ -1,0 +1,480 @@
+"""Tensors on cards.  What is computed there is what the CPU computes.
+
+The file runs itself again, in a process that has a card: the one of this
+machine, else the simulated one, whose memory the CPU cannot touch."""
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nabla as nb
+
+INSIDE = os.environ.get("NABLA_TEST_CARD")
+SIM = Path(__file__).resolve().parents[2] / "build/test/libcuda_sim.so"
+
+if not INSIDE:
+
+    def settings() -> dict[str, str] | None:
+        """The environment of a process that has a card."""
+        ask = "import nabla as nb; raise SystemExit(len(nb.devices()) < 2)"
+        if not subprocess.run([sys.executable, "-c", ask]).returncode:
+            return {}
+        sim = os.environ.get("NABLA_SIM_LIBRARY") or str(SIM)
+        if not Path(sim).exists():
+            return None
+        return {"NABLA_CUDA_DRIVER": sim, "NABLA_NVRTC": sim}
+
+    def test_all_of_it_on_a_card() -> None:
+        card = settings()
+        if card is None:
+            pytest.skip(f"no card, and no simulated one: {SIM}")
+        command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-q"]
+        made = subprocess.run(
+            [*command, "-p", "no:cacheprovider", __file__],
+            env=os.environ | card | {"NABLA_TEST_CARD": "1"},
+            capture_output=True,
+            text=True,
+        )
+        assert made.returncode == 0, made.stdout[-6000:] + made.stderr[-2000:]
+
+    def run(code: str, **environment: str) -> str:
+        made = subprocess.run(
+            [
+                sys.executable,
+                "-W",
+                "always",
+                "-c",
+                "import nabla as nb\n" + code,
+            ],
+            env=os.environ | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        return made.stdout
+
+    NOWHERE = {"NABLA_CUDA_DRIVER": "/nowhere/libcuda.so"}
+
+    def test_without_a_driver() -> None:
+        said = run(
+            "print(nb.devices())\n"
+            "try: nb.ones(2).cuda()\n"
+            "except RuntimeError as e: print('error:', e)\n"
+            "with nb.default_device('gpu'): print(nb.ones(2).device)\n",
+            **NOWHERE,
+        )
+        assert "[Device(type=cpu,id=0)]" in said
+        assert "error: Device(type=gpu,id=0) is not present: " in said
+        assert said.count("/nowhere/libcuda.so") >= 1
+        assert said.count("RuntimeWarning") == 1
+        assert said.endswith("Device(type=cpu,id=0)\n")
+
+    def test_import_opens_no_driver() -> None:
+        said = run(
+            "import numpy as np\n"
+            "nb.ones(3).numpy(); nb.constant([1.0]); nb.uniform((2,)).numpy()\n"
+            "with open('/proc/self/maps') as f: print('cuda' in f.read())\n",
+        )
+        assert said == "False\n"
+
+    def test_default_of_the_process_warns_once() -> None:
+        said = run(
+            "print(nb.zeros(2).device, nb.ones(2).device)\n",
+            NABLA_DEFAULT_DEVICE="gpu",
+            **NOWHERE,
+        )
+        assert said.count("RuntimeWarning") == 1
+        assert said.endswith("Device(type=cpu,id=0) Device(type=cpu,id=0)\n")
+
+
+if INSIDE:
+    GPU = nb.Accelerator()
+    RNG = np.random.default_rng(0)
+
+    def values(*shape: int, dtype: str = "float32") -> Any:
+        return RNG.normal(size=shape).astype(dtype)
+
+    def compare(
+        f: Callable[..., Any], *args: Any, tolerance: float = 1e-5
+    ) -> None:
+        """f on the CPU and on the card, where its results are."""
+        want = f(*(nb.constant(a) for a in args))
+        got = f(*(nb.constant(a, device="gpu") for a in args))
+        want, got = map(nb.tree_leaves, (want, got))
+        assert len(want) == len(got)
+        for a, b in zip(want, got, strict=True):
+            assert b.device == GPU
+            assert (a.dtype, a.shape) == (b.dtype, b.shape)
+            np.testing.assert_allclose(
+                b.numpy(), a.numpy(), rtol=tolerance, atol=tolerance
+            )
+
+    # Where tensors are.
+
+    def test_devices() -> None:
+        assert nb.devices()[:2] == [nb.CPU(), GPU]
+        x = nb.constant([1.0, 2.0])
+        assert x.device == nb.CPU()
+        for y in (
+            nb.to_device(x, "gpu"),
+            nb.transfer_to(x, "cuda:0"),
+            nb.gpu(x),
+            nb.accelerator(x),
+            x.cuda(),
+            x.to("gpu"),
+            x.to(GPU),
+            x.to_device("gpu:0"),
+        ):
+            assert y.device == GPU and y.type == nb.TensorType(
+                (2,), "float32", "gpu"
+            )
+            assert y.tolist() == [1.0, 2.0]
+            assert nb.cpu(y).device == y.cpu().device == nb.CPU()
+            assert nb.cpu(y).tolist() == [1.0, 2.0]
+        y = x.cuda()
+        assert y.cuda() is y
+        with pytest.raises(RuntimeError, match="not present"):
+            x.cuda(250)
+
+    def test_made_there() -> None:
+        x = nb.constant([[1.0, 2.0]])
+        made = [
+            (nb.zeros((2, 3), device="gpu"), nb.zeros((2, 3))),
+            (
+                nb.ones(3, device="gpu", dtype="int32"),
+                nb.ones(3, dtype="int32"),
+            ),
+            (nb.full((2,), 7, device="gpu"), nb.full((2,), 7)),
+            (nb.arange(5, device="gpu"), nb.arange(5)),
+            (
+                nb.arange(0.0, 1.0, 0.25, device="gpu"),
+                nb.arange(0.0, 1.0, 0.25),
+            ),
+            (nb.linspace(0, 1, 5, device="gpu"), nb.linspace(0, 1, 5)),
+            (nb.eye(3, device="gpu"), nb.eye(3)),
+            (nb.hann_window(8, device="gpu"), nb.hann_window(8)),
+            (nb.zeros_like(x, device="gpu"), nb.zeros_like(x)),
+            (nb.ones_like(x, device="gpu"), nb.ones_like(x)),
+            (nb.full_like(x, 4, device="gpu"), nb.full_like(x, 4)),
+            (nb.constant([1, 2], device="gpu"), nb.constant([1, 2])),
+            (nb.asarray(np.eye(2), device="gpu"), nb.asarray(np.eye(2))),
+            (nb.Tensor(3.5, device="gpu"), nb.Tensor(3.5)),
+            (x.cuda().new_zeros(2), x.new_zeros(2)),
+            (x.cuda().new_full((2,), 5.0), x.new_full((2,), 5.0)),
+            (nb.astype(x, "int64", device="gpu"), nb.astype(x, "int64")),
+        ]
+        for got, want in made:
+            assert got.device == GPU and want.device == nb.CPU()
+            assert got.dtype == want.dtype
+            np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-6)
+        assert "to_device" not in nb.xpr(
+            lambda a: a + nb.ones(2, device="gpu")
+        )(x.cuda()[0])
+
+    def test_default_device() -> None:
+        with nb.default_device("gpu"):
+            assert nb.defaults()[1] == GPU
+            for x in (
+                nb.zeros(2),
+                nb.constant([1.0]),
+                nb.asarray(np.ones(2)),
+                nb.uniform((2,)),
+                nb.random.key(3),
+                nb.constant(2.0),
+                nb.zeros_like(nb.ones(2)),
+                nb.from_dlpack(np.ones(2)),
+            ):
+                assert x.device == GPU
+            assert nb.zeros(2, device="cpu").device == nb.CPU()
+            assert nb.constant([1.0], device="cpu").device == nb.CPU()
+            assert nb.constant(nb.ones(2, device="cpu")).device == nb.CPU()
+            assert (nb.ones(3) + np.ones(3)).device == GPU
+            with nb.default_device("cpu"):
+                assert nb.zeros(2).device == nb.CPU()
+        assert nb.zeros(2).device == nb.CPU()
+        with nb.defaults_like(nb.ones(2, device="gpu")):
+            assert nb.zeros(2).device == GPU
+
+    def test_operands_are_together() -> None:
+        x, y = nb.ones(3), nb.ones(3, device="gpu")
+        with pytest.raises(ValueError, match="same device"):
+            x + y
+        with pytest.raises(ValueError, match="same device"):
+            nb.matmul(y, x)
+        assert (y * nb.constant(2.0)).tolist() == [2.0, 2.0, 2.0]
+        assert (y * 2).device == (3 - y).device == GPU
+        assert (y + np.arange(3)).tolist() == [1.0, 2.0, 3.0]
+        assert (np.arange(3) + y).device == GPU
+
+    # Reading.
+
+    def test_reading() -> None:
+        a = values(3, 4)
+        x = nb.constant(a, device="gpu")
+        y = x.T
+        assert x.tolist() == a.tolist() and y.tolist() == a.T.tolist()
+        assert (y.numpy() == a.T).all() and (np.asarray(y) == a.T).all()
+        assert (np.array(memoryview(x)) == a).all()
+        assert (np.array(memoryview(y)) == a.T).all()
+        assert x[1, 2].item() == float(x[1, 2]) == float(a[1, 2])
+        assert repr(x) == repr(x.cpu()) and str(y) == str(y.cpu())
+        assert bool(x.sum() == x.sum()) and int(nb.ones((), device="gpu")) == 1
+        assert format(x[0, 0], ".2f") == format(float(a[0, 0]), ".2f")
+        assert [r.tolist() for r in x] == a.tolist()
+        assert nb.Tensor.to_numpy_all(x, y)[1].tolist() == a.T.tolist()
+        half = x.to("bfloat16")
+        assert half.to("float32").tolist() == half.cpu().to("float32").tolist()
+
+    def test_copies() -> None:
+        x = nb.constant([1.0, 2.0], device="gpu")
+        for y in (copy.copy(x), copy.deepcopy(x), x.clone(), x.detach()):
+            assert y.device == GPU and y.tolist() == [1.0, 2.0]
+        y = pickle.loads(pickle.dumps(x))
+        assert y.tolist() == [1.0, 2.0]
+
+    @pytest.mark.parametrize("suffix", ["npz", "safetensors"])
+    def test_files(tmp_path: Path, suffix: str) -> None:
+        a = values(3, 2)
+        x = nb.constant(a, device="gpu")
+        path = tmp_path / f"x.{suffix}"
+        nb.save(path, {"x": x, "t": x.T, "c": x.cpu()})
+        for device, there in ((None, nb.CPU()), ("gpu", GPU)):
+            found = nb.load(path, device=device)
+            assert all(t.device == there for t in found.values())
+            assert (found["t"].numpy() == a.T).all()
+            assert (found["x"].numpy() == a).all()
+        with nb.default_device("gpu"):
+            assert nb.load(path)["x"].device == GPU
+
+    # Indexing.
+
+    def test_indexing() -> None:
+        a = values(4, 5)
+        compare(lambda x: (x[1], x[:, 1:4:2], x[..., None], x[::-1]), a)
+        compare(lambda x: (x[[2, 0]], x[np.array([1, 3]), [0, 4]]), a)
+        compare(lambda x: (x[x > 0], nb.where(x > 0, x, 0.0)), a)
+        compare(lambda x: x.at[[0, 2]].set([9.0] * 5), a)
+        compare(lambda x: x.at[1, 2:4].add(np.ones(2, "float32")), a)
+        compare(lambda x, i: (x[i], nb.gather(x, i)), a, np.array([3, 1]))
+        with pytest.raises(IndexError):
+            nb.constant(a, device="gpu")[[7]]
+
+        def assigned(x: nb.Tensor) -> nb.Tensor:
+            y = x * 1
+            y[0] = np.zeros(5, "float32")
+            y[1, 1] = 5
+            return y
+
+        compare(assigned, a)
+
+    # Random numbers.
+
+    def test_random_numbers_are_those_of_the_cpu() -> None:
+        for draw in (
+            lambda **kw: nb.uniform((3, 5), **kw),
+            lambda **kw: nb.gaussian((3, 5), **kw),
+            lambda **kw: nb.randint(0, 100, (7,), **kw),
+            lambda **kw: nb.randn((4,), **kw),
+        ):
+            nb.manual_seed(5)
+            want = draw().numpy()
+            nb.manual_seed(5)
+            got = draw(device="gpu")
+            assert got.device == GPU
+            np.testing.assert_allclose(got.numpy(), want, rtol=1e-6)
+            nb.manual_seed(5)
+            with nb.default_device("gpu"):
+                got = draw()
+            assert got.device == GPU
+            np.testing.assert_allclose(got.numpy(), want, rtol=1e-6)
+        key = nb.random.key(9)
+        compare(
+            lambda k: (
+                nb.random.split(k, 3),
+                nb.random.fold_in(k, 7),
+                nb.random.bernoulli(k, 0.3, (9,)),
+                nb.random.permutation(k, 6),
+            ),
+            key.numpy(),
+        )
+
+    def test_keys_of_compiled_functions() -> None:
+        f = nb.compile(lambda x: x + nb.uniform((3,), device="gpu"))
+        x = nb.zeros(3, device="gpu")
+        nb.manual_seed(1)
+        got = [f(x).numpy() for _ in range(3)]
+        nb.manual_seed(1)
+        want = [nb.uniform((3,)).numpy() for _ in range(3)]
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+    # Transforms.
+
+    def loss(w: nb.Tensor, x: nb.Tensor) -> nb.Tensor:
+        return nb.sum(nb.tanh(x @ w) ** 2) / 3 + nb.logsumexp(w)
+
+    W, X = values(4, 3), values(5, 4)
+
+    def test_derivatives() -> None:
+        compare(nb.grad(loss, argnums=(0, 1)), W, X)
+        compare(nb.value_and_grad(loss), W, X)
+        compare(lambda w, x: nb.jvp(lambda v: loss(v, x), (w,), (w * 2,)), W, X)
+        compare(lambda w: nb.jacrev(lambda v: nb.sin(v @ v.T))(w), W)
+        compare(lambda w: nb.jacfwd(lambda v: nb.sin(v @ v.T))(w), W)
+        compare(lambda v: nb.hessian(lambda u: nb.sum(u**3))(v), values(4))
+        compare(nb.grad(nb.checkpoint(loss)), W, X)
+
+    def test_gradients_go_back_to_where_their_inputs_are() -> None:
+        def f(w: nb.Tensor) -> nb.Tensor:
+            return nb.sum(w.cuda() * nb.constant(W, device="gpu")).cpu()
+
+        w = nb.constant(W)
+        g = nb.grad(f)(w)
+        assert g.device == nb.CPU()
+        np.testing.assert_allclose(g.numpy(), W, rtol=1e-6)
+
+    def test_backward() -> None:
+        w = nb.constant(W, device="gpu", requires_grad=True)
+        loss(w, nb.constant(X, device="gpu")).backward()
+        assert w.grad is not None and w.grad.device == GPU
+        want = nb.grad(loss)(nb.constant(W), nb.constant(X))
+        np.testing.assert_allclose(w.grad.numpy(), want.numpy(), rtol=1e-4)
+        w -= 0.1 * w.grad
+        assert w.device == GPU and w.is_leaf
+
+    def test_vmap() -> None:
+        compare(
+            nb.vmap(lambda x, w: nb.softmax(x @ w), in_axes=(0, None)), X, W
+        )
+        compare(nb.vmap(nb.grad(loss), in_axes=(None, 0)), W, values(3, 5, 4))
+
+    def test_compile() -> None:
+        f = nb.compile(
+            lambda w, x: nb.relu(x @ w) + nb.ones(3, device=x.device)
+        )
+        compare(f, W, X)
+        compare(f, W, X)
+        assert f.stats.misses == 2 and f.stats.hits == 2
+        compare(nb.compile(nb.value_and_grad(loss)), W, X)
+
+    def test_loops_and_branches() -> None:
+        def running(x: nb.Tensor) -> Any:
+            return nb.scan(lambda c, a: (c * 0.5 + a, nb.sin(c)), x[0], x)
+
+        compare(running, X)
+        compare(nb.grad(lambda x: nb.sum(running(x)[1])), X)
+        compare(nb.compile(running), X)
+        compare(
+            lambda x: nb.cond(
+                nb.sum(x) > 0, lambda v: v + 1, lambda v: v * 2, x
+            ),
+            X,
+        )
+        compare(
+            lambda x: nb.while_loop(
+                lambda v: nb.sum(v * v) < 100, lambda v: v * 1.5, x
+            ),
+            X,
+        )
+        compare(lambda x: nb.fori_loop(0, 4, lambda i, v: v * 0.5 + 1, x), X)
+
+    def test_arrays_within_loops() -> None:
+        a = np.arange(4, dtype="float32")
+
+        def step(c: nb.Tensor, x: nb.Tensor) -> Any:
+            y = x * a + c[[3, 2, 1, 0]]
+            return y.at[[0, 1]].set([1.0, 2.0]), nb.ones(2) + y[:2]
+
+        def run(x: nb.Tensor) -> Any:
+            with nb.default_device(x.device):
+                return nb.scan(step, x[0], x)
+
+        compare(run, X)
+        compare(nb.compile(run), X)
+        compare(nb.vmap(run), values(2, 5, 4))
+
+    def test_what_has_no_kernel_for_cards() -> None:
+        a = values(4, 4)
+        compare(lambda x: (nb.sort(x), nb.argsort(x), nb.cumsum(x, 0)), a)
+        compare(
+            lambda x: nb.linalg.cholesky(
+                x @ x.T + 4 * nb.eye(4, device=x.device)
+            ),
+            a,
+        )
+        compare(lambda x: nb.linalg.solve(x, x[0]), a, tolerance=1e-3)
+
+    # Sharing memory.
+
+    def test_dlpack() -> None:
+        a = values(3, 4)
+        x = nb.constant(a, device="gpu")
+        assert x.__dlpack_device__() == (2, 0)
+        for stream in (None, 1, 2, -1):
+            for version in (None, (1, 0)):
+                capsule = x.__dlpack__(stream=stream, max_version=version)
+                y = nb.from_dlpack(capsule)
+                assert y.device == GPU and (y.numpy() == a).all()
+        with pytest.raises(ValueError, match="stream"):
+            x.__dlpack__(stream=0)
+        with pytest.raises(BufferError, match="copy=False"):
+            x.__dlpack__(dl_device=(1, 0), copy=False)
+        assert (np.from_dlpack(x.cpu()) == a).all()
+        here = nb.from_dlpack(x.__dlpack__(dl_device=(1, 0)))
+        assert here.device == nb.CPU() and (here.numpy() == a).all()
+        there = nb.from_dlpack(nb.ones(2).__dlpack__(dl_device=(2, 0)))
+        assert there.device == GPU and there.tolist() == [1.0, 1.0]
+
+    class Producer:
+        """What another library has on the card."""
+
+        def __init__(self, x: nb.Tensor) -> None:
+            self.x, self.streams = x, []  # type: ignore[var-annotated]
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (2, 0)
+
+        def __dlpack__(self, *, stream: Any = None, **how: Any) -> Any:
+            self.streams.append(stream)
+            return self.x.__dlpack__(stream=stream)
+
+    def address(x: nb.Tensor) -> int:
+        data: tuple[int, bool] = x.__cuda_array_interface__["data"]  # type: ignore
+        return data[0]
+
+    def test_memory_of_others() -> None:
+        a = values(3, 4)
+        x = nb.constant(a, device="gpu")
+        p = Producer(x)
+        y = nb.from_dlpack(p)
+        assert p.streams == [x.__cuda_array_interface__["stream"]]
+        assert y.device == GPU and address(y) == address(x)
+        del x, p
+        assert ((y * 2).numpy() == a * 2).all()
+        z = nb.from_dlpack(Producer(y), copy=True)
+        assert address(z) != address(y) and (z.numpy() == a).all()
+        t = nb.from_dlpack(Producer(y.T))
+        assert t.device == GPU and (t.numpy() == a.T).all()
+        with pytest.raises(ValueError, match="not contiguous"):
+            nb.from_dlpack(Producer(y.T), copy=False)
+        here = nb.from_dlpack(Producer(y), device="cpu")
+        assert here.device == nb.CPU() and (here.numpy() == a).all()
+        with pytest.raises(ValueError, match="copy=False"):
+            nb.from_dlpack(Producer(y), device="cpu", copy=False)
+
+    def test_cuda_array_interface() -> None:
+        x = nb.constant(values(3, 4), device="gpu")
+        seen = x.__cuda_array_interface__
+        assert seen["version"] == 3 and seen["typestr"] == "<f4"
+        assert seen["shape"] == (3, 4) and seen["strides"] == (16, 4)
+        assert seen["data"][0] > 0 and seen["stream"] not in (0, None)
+        assert x.T.__cuda_array_interface__["shape"] == (4, 3)
+        assert not hasattr(x.cpu(), "__cuda_array_interface__")
+        assert not hasattr(x.to("bfloat16"), "__cuda_array_interface__")
