@@ -25,6 +25,9 @@ test: build ## everything that can fail
 test-passes: build ## compiled code with each pass left out in turn
 	@tools/test.py passes
 
+test-gpu: build ## tests of cards, all cases, on the card of this machine
+	@tools/test.py gpu
+
 check: build ## format, warnings, layers, headers, symbols, Python
 	@tools/check
 
@@ -49,5 +52,5 @@ setup: ## system packages and .venv
 clean: ## forgets all builds, keeps .venv
 	rm -rf build build-*
 
-.PHONY: run build test test-passes check asan fuzz bench-engine
+.PHONY: run build test test-passes test-gpu check asan fuzz bench-engine
 .PHONY: bench-transforms bench-cpu bench-shard docs fmt setup clean

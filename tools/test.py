@@ -444,6 +444,33 @@ def python() -> Count:
     return python_tests("build", PYTHONPATH=f"{ROOT}/build/python")
 
 
+def gpu() -> Count:
+    """Tests of cards, all cases, on the card of this machine."""
+    answer = spoken("python", "-c", "import nabla as nb; print(nb.devices())")
+    if "gpu" not in answer:
+        print("no card here: left out (the simulated one is part of c)")
+        return Count()
+    print("on the card of this machine:", answer.strip())
+    return total(
+        [card_test(name) for name in ("card", "build", "ops")]
+        + [python_tests("build", "test/python/test_devices.py")]
+    )
+
+
+def card_test(name: str) -> Count:
+    made = subprocess.run(
+        f"build/test/test_cuda_{name}",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    print(made.stdout, end="")
+    result = "FAIL" if made.returncode else "OK"
+    return counted(
+        {"name": f"test_cuda_{name}", "result": result, "stdout": made.stdout}
+    )
+
+
 def asan() -> Count:
     build = "build-asan"
     configured = run(
@@ -480,7 +507,10 @@ PARTS: dict[str, Callable[[], Count]] = {
     part.__name__: part
     for part in (check, c, mpi, python, examples, install, asan)
 }
-MORE: dict[str, Callable[[], Count]] = {"passes": passes}  # when named
+MORE: dict[str, Callable[[], Count]] = {  # when named
+    "passes": passes,
+    "gpu": gpu,
+}
 
 
 def main(names: list[str]) -> int:
