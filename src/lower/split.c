@@ -17,6 +17,10 @@ enum {
     SOME_POINTS = 1 << 12, /* of those that may become many */
     CHUNK = 1 << 14,
     MAX_CHUNKS = 64,
+    CARD_UNITS = 1 << 11, /* of a card's work: a few for each processor */
+    CARD_CHUNK = 1 << 11,
+    CARD_SIDE = 32,
+    CARD_VECTOR = 8,
     FAR = 1 << 13,
     FEW_PAGES = 8,
     LARGE = 1 << 23
@@ -61,16 +65,42 @@ static bool is_scattered(const nb_nest *x)
     return false;
 }
 
-bool nb_nest_splits(const nb_nest *x, bool any_size)
+/* Whether sums go across the memory that units lie along: then a card takes so
+ * many of these side by side. */
+static bool goes_across(const nb_nest *x)
 {
-    int64_t units = nb_nest_units(x), points = nb_nest_points(x);
-    int64_t many = any_size ? SOME_POINTS : MANY_POINTS;
+    bool along = false;
+    for (int k = 0; k < x->n; k++)
+        for (int a = 0; a < x->naxes; a++)
+            if (nb_nest_reads(&x->value[k]) && x->inner >> a & 1 &&
+                x->value[k].stride[a] == 1)
+                along = true;
+    return !along;
+}
+
+/* Units of the work that a card would share out. */
+static int64_t card_units(const nb_nest *x)
+{
+    int64_t units = nb_nest_units(x);
+    return goes_across(x) ? (units + CARD_SIDE - 1) / CARD_SIDE : units;
+}
+
+static bool are_few(const nb_nest *x, bool any_size, bool card)
+{
+    int64_t units = nb_nest_units(x), each = nb_nest_points(x) / units;
+    if (card) return card_units(x) < CARD_UNITS / 2 && each >= 2 * CARD_CHUNK;
+    return units < FEW_UNITS && each >= (any_size ? SOME_POINTS : MANY_POINTS);
+}
+
+bool nb_nest_splits(const nb_nest *x, bool any_size, bool card)
+{
+    int64_t units = nb_nest_units(x);
     bool late[NB_MAX_SPLIT_VALUES], reduces = false;
     if (!x->inner || x->n > NB_MAX_SPLIT_VALUES) return false;
     if (x->naxes == NB_MAX_NEST_AXES || x->cut) return false;
     if (units == 0 || x->size[longest(x)] < 4) return false;
-    bool few = units < FEW_UNITS && points / units >= many;
-    if (!few && (any_size || !is_scattered(x))) return false;
+    bool scattered = !any_size && !card && is_scattered(x);
+    if (!are_few(x, any_size, card) && !scattered) return false;
     find_late(x, late);
     for (int k = 0; k < x->n; k++) {
         const nb_nest_value *v = &x->value[k];
@@ -87,8 +117,23 @@ static int64_t pieces(int64_t n, int64_t by)
     return (n + by - 1) / by;
 }
 
-static int64_t chunks_of(const nb_nest *x, int a, bool any_size, int64_t *size)
+/* So many that a card has all its blocks at work. */
+static int64_t card_chunks(const nb_nest *x, int a, int64_t *size)
 {
+    int64_t each = nb_nest_points(x) / nb_nest_units(x);
+    int64_t n = CARD_UNITS / card_units(x);
+    if (n > each / CARD_CHUNK) n = each / CARD_CHUNK;
+    if (n > x->size[a]) n = x->size[a];
+    *size = pieces(x->size[a], n);
+    if (x->size[a] % CARD_VECTOR == 0) /* vectors stay whole */
+        *size = pieces(*size, CARD_VECTOR) * CARD_VECTOR;
+    return pieces(x->size[a], *size);
+}
+
+static int64_t chunks_of(const nb_nest *x, int a, bool any_size, bool card,
+                         int64_t *size)
+{
+    if (card && !any_size) return card_chunks(x, a, size);
     *size = pieces(x->size[a], MAX_CHUNKS);
     if (any_size) return MAX_CHUNKS;
     if (is_scattered(x)) {
@@ -237,12 +282,12 @@ static int64_t total_bytes(const nb_nest *x, int64_t chunks, int64_t *bytes)
     return n;
 }
 
-bool nb_nest_split(const nb_nest *x, bool any_size, nb_nest **first,
+bool nb_nest_split(const nb_nest *x, bool any_size, bool card, nb_nest **first,
                    nb_nest **second, int64_t *bytes)
 {
     bool late[NB_MAX_SPLIT_VALUES];
     int a = longest(x);
-    int64_t size, chunks = chunks_of(x, a, any_size, &size);
+    int64_t size, chunks = chunks_of(x, a, any_size, card, &size);
     find_late(x, late);
     *first = nb_alloc_zero(sizeof **first);
     *second = nb_alloc_zero(sizeof **second);
