@@ -37,7 +37,7 @@ asan: setup ## the tests under the address, undefined and leak sanitizers
 fuzz: build ## random programs against JAX: make fuzz N=5000
 	@tools/fuzz $(N)
 
-bench-engine bench-transforms bench-cpu bench-shard: build ## figures: ONLY=gelu
+bench-engine bench-transforms bench-cpu bench-shard bench-gpu: build ## figures: ONLY=gelu
 	@tools/bench $(@:bench-%=%) $(if $(ONLY),"$(ONLY)")
 
 docs: build ## the reference manual, into build/docs
@@ -53,4 +53,4 @@ clean: ## forgets all builds, keeps .venv
 	rm -rf build build-*
 
 .PHONY: run build test test-passes test-gpu check asan fuzz bench-engine
-.PHONY: bench-transforms bench-cpu bench-shard docs fmt setup clean
+.PHONY: bench-transforms bench-cpu bench-shard bench-gpu docs fmt setup clean

@@ -202,8 +202,7 @@ static int in_order(const nodes *s, int n, nb_tensor *const *y, nb_tensor **to)
         nb_tensor *x = s->at[k];
         bool computed = x->op && !nb_tensor_done(x) && x->sharding &&
                         !(x->flags & NB_MULTI);
-        if (computed && (is_one_of(x, n, y) || is_held(s, x)))
-            to[count++] = x;
+        if (computed && (is_one_of(x, n, y) || is_held(s, x))) to[count++] = x;
     }
     return count;
 }
