@@ -207,7 +207,7 @@ def made(
     **kw: Any,
 ) -> Tensor:
     """What `make` makes, on that device."""
-    if device is None:
+    if device is None and is_unsaid():
         return make(*args, **kw)
     there = number(device)
     if there:

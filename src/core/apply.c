@@ -361,16 +361,20 @@ bool nb_call_check(nb_call *c)
     return ok;
 }
 
-/* What the parts of a composite op make of nothing is where its inputs are. */
+/* What the parts of a composite op make of nothing is where its inputs are, and
+ * so is a result that is a number. */
 static bool compose(const nb_call *c, nb_results *r)
 {
-    int device = -1;
+    int device = -1, before = r->n;
     for (int i = 0; i < c->nin && device < 0; i++)
         if (!nb_tensor_is_number(c->in[i])) device = c->in[i]->device;
     if (device < 0) return c->op->compose(c, r);
     int was = nb_device_enter(device);
     bool ok = c->op->compose(c, r);
     nb_device_enter(was);
+    for (int k = before; ok && device && k < r->n; k++)
+        if (nb_tensor_is_number(r->out[k]))
+            ok = (r->out[k] = nb_on_at_once(r->out[k], device));
     return ok;
 }
 

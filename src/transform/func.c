@@ -159,7 +159,10 @@ nb_tensor *nb_func_call1(nb_func *f, int nx, nb_tensor *const *x)
     return first;
 }
 
+/* A number, which is nowhere, is to be where x is. */
 nb_tensor *nb_or_zeros(nb_tensor *g, nb_tensor *x)
 {
-    return g ? g : nb_laid_like(nb_fill_like(x, 0), x);
+    if (!g) g = nb_laid_like(nb_fill_like(x, 0), x);
+    if (!g || !x->device || !nb_tensor_is_number(g)) return g;
+    return nb_on_at_once(g, x->device);
 }

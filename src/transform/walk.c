@@ -401,14 +401,27 @@ nb_status nb_tape_close(nb_tape *t, int ny, nb_tensor *const *y)
     return NB_STATUS(ok);
 }
 
+/* Derivatives that are numbers, which are nowhere, go where their tensors
+ * are. */
+static bool place(int n, nb_tensor *const *x, nb_tensor **g)
+{
+    bool ok = true;
+    for (int i = 0; ok && i < n; i++)
+        if (g[i] && x[i]->device && nb_tensor_is_number(g[i]))
+            ok = (g[i] = nb_on_at_once(g[i], x[i]->device));
+    return ok;
+}
+
 nb_status nb_tape_push(nb_tape *t, nb_tensor *const *u, nb_tensor **uy)
 {
-    return NB_STATUS(t && push(&t->w, t->nx, t->x, u, t->ny, t->y, uy));
+    return NB_STATUS(t && push(&t->w, t->nx, t->x, u, t->ny, t->y, uy) &&
+                     place(t->ny, t->y, uy));
 }
 
 nb_status nb_tape_pull(nb_tape *t, nb_tensor *const *ct, nb_tensor **cx)
 {
-    return NB_STATUS(t && pull(&t->w, t->nx, t->x, t->ny, t->y, ct, cx));
+    return NB_STATUS(t && pull(&t->w, t->nx, t->x, t->ny, t->y, ct, cx) &&
+                     place(t->nx, t->x, cx));
 }
 
 int nb_tape_inputs(const nb_tape *t, nb_tensor *const **x)

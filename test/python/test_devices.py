@@ -184,6 +184,7 @@ if INSIDE:
             assert nb.defaults()[1] == GPU
             for x in (
                 nb.zeros(2),
+                nb.zeros(()),
                 nb.constant([1.0]),
                 nb.asarray(np.ones(2)),
                 nb.uniform((2,)),
@@ -340,6 +341,13 @@ if INSIDE:
         assert g.device == nb.CPU()
         np.testing.assert_allclose(g.numpy(), W, rtol=1e-6)
 
+    def test_derivatives_that_are_numbers() -> None:
+        x = np.float32(2)
+        compare(nb.grad(lambda v: v), x)
+        compare(nb.grad(lambda v: nb.sum(v * 0 + 1)), x)
+        compare(lambda v: nb.vjp(lambda u: u > 1, v)[1](v > 1), x)
+        compare(lambda v: nb.jvp(lambda u: nb.sign(u), (v,), (v,)), x)
+
     def test_backward() -> None:
         w = nb.constant(W, device="gpu", requires_grad=True)
         loss(w, nb.constant(X, device="gpu")).backward()
@@ -363,6 +371,19 @@ if INSIDE:
         compare(f, W, X)
         assert f.stats.misses == 2 and f.stats.hits == 2
         compare(nb.compile(nb.value_and_grad(loss)), W, X)
+
+    @pytest.mark.filterwarnings("error")
+    def test_steps_of_an_optimiser() -> None:
+        def update(p: nb.Tensor, s: dict[str, Any]) -> nb.Tensor:
+            return p - 0.1 * s["m"] / (s["step"] + 1)
+
+        f = nb.compile(update)
+        p = nb.ones(3, device="gpu")
+        for k in range(4):
+            got = f(p, {"m": p, "v": p, "step": k})
+            want = update(nb.ones(3), {"m": nb.ones(3), "step": k})
+            np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-6)
+        assert (f.stats.misses, f.stats.hits) == (1, 3)
 
     def test_loops_and_branches() -> None:
         def running(x: nb.Tensor) -> Any:

@@ -186,6 +186,13 @@ def _step_places(tree: Any) -> set[int]:
     return found
 
 
+def _step_beside(leaves: list[Any], step: float) -> Tensor:
+    """A count of steps as a tensor, where the tensors of the state are."""
+    x = _nabla.constant(float(step), "float32")
+    tensors = (y for y in leaves if isinstance(y, _nabla.Tensor))
+    return _nabla.to_device(x, _nabla.device_of(next(tensors, x)))
+
+
 class _Call:
     """A call taken apart: its arguments by structure and leaf.
 
@@ -224,7 +231,7 @@ class _Call:
             elif isinstance(x, _nabla.Tensor):
                 kind = _STEP if i in steps else _INPUT
             elif i in steps:
-                kind, value = _STEP, _nabla.constant(float(x), "float32")
+                kind, value = _STEP, _step_beside(leaves, x)
             elif _nabla.is_array(x):
                 kind, value = _INPUT, _nabla.ensure_tensor(x)
             else:
