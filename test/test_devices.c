@@ -242,9 +242,37 @@ TEST(files_take_what_is_on_a_card)
     nb_scope_close(0, NULL);
 }
 
+/* The view is realised before it is used: kernels get the address where it
+ * begins, one element into the buffer, and read vectors of four. */
+TEST(views_may_begin_anywhere)
+{
+    float data[48], want[16];
+    cards_first();
+    need(nb_scope_open() == NB_OK);
+    for (int i = 0; i < 48; i++)
+        data[i] = (float)i;
+    nb_tensor *x = nb_constant(NB_F32, 1, (int64_t[]){48}, data);
+    x = nb_to_device(x, 1);
+    need(nb_realize(x) == NB_OK);
+    nb_tensor *line =
+        nb_slice(x, (int64_t[]){1}, (int64_t[]){16}, (int64_t[]){1});
+    nb_tensor *rows =
+        nb_slice(nb_reshape(x, 2, (int64_t[]){4, 12}), (int64_t[]){0, 1},
+                 (int64_t[]){4, 4}, (int64_t[]){1, 1});
+    need(nb_realize(line) == NB_OK && nb_realize(rows) == NB_OK);
+    for (int i = 0; i < 16; i++)
+        want[i] = 2 * data[i + 1];
+    need(holds(nb_mul(line, nb_num(2)), want));
+    for (int i = 0; i < 16; i++)
+        want[i] = data[i / 4 * 12 + i % 4 + 1];
+    need(holds(nb_device_copy(rows), want));
+    nb_scope_close(0, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(views_may_begin_anywhere),
         cmocka_unit_test(values_are_read_from_a_card),
         cmocka_unit_test(data_without_history_stays_there),
         cmocka_unit_test(a_copy_has_memory_of_its_own),

@@ -331,6 +331,19 @@ static nb_dtype as_bits(nb_dtype d)
     return d == NB_F16 || d == NB_BF16 ? NB_U16 : d;
 }
 
+enum { VECTOR = 16 }; /* bytes, at most */
+
+bool nb_card_takes(int device, const char *data)
+{
+    return !device || (uintptr_t)data % VECTOR == 0;
+}
+
+/* Elements of the last vector's worth that come before an address. */
+static int64_t before(const char *at, nb_dtype d)
+{
+    return (int64_t)((uintptr_t)at % VECTOR) / (int64_t)nb_dtype_size(d);
+}
+
 static bool copy_nest(nb_nest *x, nb_dtype d, int n, const int64_t *size,
                       const int64_t *to, const int64_t *from)
 {
@@ -381,8 +394,14 @@ static bool elements(int device, nb_dtype d, int n, const int64_t *size,
     nb_nest x = {0};
     for (int a = 0; a < n; a++)
         if (size[a] == 0) return true;
-    bool ok = card && copy_nest(&x, as_bits(d), n, size, to_stride, stride) &&
-              launch_copy(card, &x, to, from);
+    int64_t item = (int64_t)nb_dtype_size(d);
+    bool ok = card && copy_nest(&x, as_bits(d), n, size, to_stride, stride);
+    if (ok) {
+        int64_t read = before(from, d), write = before(to, d);
+        x.value[0].offset = read;
+        x.value[1].offset = write;
+        ok = launch_copy(card, &x, to - write * item, from - read * item);
+    }
     nb_free(x.value);
     return ok;
 }

@@ -30,6 +30,10 @@ bool nb_card_run_product(const nb_exec *e, int s, const char *a, const char *b,
 bool nb_card_run_call(const nb_call *c, nb_tensor *y, int nout,
                       const int64_t *bytes, char *const *to);
 
+/* Whether kernels take a block that begins there: vectors of a card are read at
+ * multiples of their size, and a view may begin anywhere. */
+bool nb_card_takes(int device, const char *data);
+
 /* Copies elements on a card in order; both are there. */
 bool nb_card_pack(int device, char *to, const nb_tensor *x);
 

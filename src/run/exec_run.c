@@ -90,7 +90,8 @@ static bool place_given(run *r, int k)
     }
     const nb_tensor *x = given(r, k);
     *block = x->data;
-    if (nb_tensor_is_packed(x)) return true;
+    if (nb_tensor_is_packed(x) && nb_card_takes(r->e->device, x->data))
+        return true;
     if (!r->f->own[k])
         r->f->own[k] = nb_buffer_on(r->e->device, (size_t)r->e->plan->bytes[k]);
     if (!r->f->own[k]) return false;
