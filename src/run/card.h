@@ -26,6 +26,20 @@ bool nb_card_is_product(const nb_exec *e, int s);
 bool nb_card_run_product(const nb_exec *e, int s, const char *a, const char *b,
                          char *c);
 
+/* Steps that are jobs of the card's own; the workspace is e's. */
+bool nb_card_is_job(const nb_exec *e, int s);
+bool nb_card_run_job(const nb_exec *e, int s, char *const *in, char *const *out,
+                     char *workspace);
+
+/* Copies bytes, either side on the CPU or on a card. */
+bool nb_card_transfer(char *to, int device, const char *from, int from_device,
+                      size_t n);
+
+/* Copies elements on a card from strides to strides. */
+bool nb_card_elements(int device, nb_dtype d, int n, const int64_t *size,
+                      char *to, const int64_t *to_stride, const char *from,
+                      const int64_t *stride);
+
 /* Runs a call on the CPU, with its inputs and results brought there and back. */
 bool nb_card_run_call(const nb_call *c, nb_tensor *y, int nout,
                       const int64_t *bytes, char *const *to);

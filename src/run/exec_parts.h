@@ -30,12 +30,13 @@ typedef struct nb_frame {
     nb_buffer **own;  /* by line: of inputs, whose elements are put in order */
 } nb_frame;
 
-typedef struct nb_card_step nb_card_step; /* run/card.c */
+typedef struct nb_card_step nb_card_step; /* run/card_parts.h */
 
 struct nb_exec {
     nb_plan *plan;
     int device;            /* that everything is on */
     nb_card_step *on_card; /* by step, if that is a card */
+    size_t workspace;      /* bytes after the arena, for any one step */
     nb_code *code;
     nb_step_kernel *kernel; /* by step */
     int *take;     /* by line: the input whose block a result takes; or NULL */
@@ -57,6 +58,9 @@ enum { NB_SMALL_ARENA = 1 << 16 }; /* bytes, kept with a frame */
 nb_frame *nb_frame_take(nb_exec *e);
 void nb_frame_give(nb_exec *e, nb_frame *f);
 void nb_frame_free(const nb_plan *p, nb_frame *f);
+
+/* Bytes of the arena, after which the workspace begins. */
+size_t nb_frame_arena(const nb_exec *e);
 
 /* Fails: what memory that cannot be had is for. */
 void *nb_exec_explain(const nb_exec *e);

@@ -258,6 +258,24 @@ static bool run_call(run *r, int k)
     return ok;
 }
 
+static bool run_job(run *r, int s)
+{
+    const nb_plan *p = r->e->plan;
+    int k = p->step[s].line;
+    const nb_line *l = &p->graph->line[k];
+    int nout = l->multi ? l->op->nout : 1;
+    char **at = nb_alloc((size_t)(l->nin + nout) * sizeof *at);
+    if (!at) return false;
+    for (int i = 0; i < l->nin; i++)
+        at[i] = data_of(r, l->in[i]);
+    for (int i = 0; i < nout; i++)
+        at[l->nin + i] = r->f->block[k] + (l->multi ? p->parts[k][i] : 0);
+    bool ok = nb_card_run_job(r->e, s, at, at + l->nin,
+                              r->f->arena->data + nb_frame_arena(r->e));
+    nb_free(at);
+    return ok;
+}
+
 /* The value of line k, of a shape that is the line's but for the lanes. */
 static nb_tensor *leaf_of(run *r, int k, const nb_shape *shape)
 {
@@ -319,6 +337,7 @@ static bool run_step(run *r, int s, const char *name)
     if (nb_card_is_product(r->e, s))
         return nb_card_run_product(r->e, s, data_of(r, in[0]),
                                    data_of(r, in[1]), r->f->block[line]);
+    if (nb_card_is_job(r->e, s)) return run_job(r, s);
     return p->step[s].nest ? run_nest(r, s, name)
            : product       ? run_product(r, product, line)
                            : run_call(r, line);

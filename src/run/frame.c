@@ -84,6 +84,12 @@ void *nb_exec_explain(const nb_exec *e)
     return NULL;
 }
 
+/* Where the workspace begins. */
+size_t nb_frame_arena(const nb_exec *e)
+{
+    return ((size_t)e->plan->arena + 255) / 256 * 256;
+}
+
 /* What is more than there is fails before anything runs: the system might hand
  * it out, and end the process when it is used. */
 nb_frame *nb_frame_take(nb_exec *e)
@@ -92,7 +98,7 @@ nb_frame *nb_frame_take(nb_exec *e)
         return nb_exec_explain(e);
     nb_frame *f = frame_pop(e);
     if (f && !f->arena)
-        f->arena = nb_buffer_on(e->device, (size_t)e->plan->arena);
+        f->arena = nb_buffer_on(e->device, nb_frame_arena(e) + e->workspace);
     if (!f || f->arena) return f;
     nb_frame_free(e->plan, f);
     return nb_exec_explain(e);
@@ -101,7 +107,7 @@ nb_frame *nb_frame_take(nb_exec *e)
 /* A large arena is left to whoever needs memory next. */
 void nb_frame_give(nb_exec *e, nb_frame *f)
 {
-    if (e->plan->arena > NB_SMALL_ARENA) {
+    if (nb_frame_arena(e) + e->workspace > NB_SMALL_ARENA) {
         nb_buffer_drop(f->arena);
         f->arena = NULL;
     }

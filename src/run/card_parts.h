@@ -1,0 +1,29 @@
+/* card_parts.h - what the files of programs on a card share. */
+#ifndef NB_RUN_CARD_PARTS_H
+#define NB_RUN_CARD_PARTS_H
+
+#include "backend/cuda/blaslt.h"
+#include "backend/cuda/build.h"
+#include "backend/cuda/call.h"
+#include "backend/cuda/print.h"
+#include "run/card.h"
+
+/* What a step is: a kernel, a product, a job, or else a call that the CPU runs
+ * or that is at home anywhere. */
+struct nb_card_step {
+    nb_card_code *code;
+    nb_printed how;
+    int64_t blocks;
+    char *args; /* pointers, then parameters */
+    nb_card_gemm *product;
+    nb_card_job *job;
+    char what[96]; /* the ops, for errors */
+};
+
+/* Products and jobs of e's calls, prepared. */
+bool nb_card_find_calls(nb_exec *e);
+
+/* The product that step s is, if the library makes it. */
+bool nb_card_find_product(nb_exec *e, int s);
+
+#endif
