@@ -1,0 +1,31 @@
+/* dims.h - several dims as one number, for kernels.
+ *
+ * Operands share the sizes and have strides of their own; dims that one step
+ * walks in all of them are joined.  The struct travels to kernels by value: its
+ * text there is dims.cu. */
+#ifndef NB_CUDA_OPS_DIMS_H
+#define NB_CUDA_OPS_DIMS_H
+
+#include "core/batch.h"
+
+enum { NB_DIMS_MOST = 8, NB_DIMS_OPERANDS = 4 };
+
+typedef struct nb_dims {
+    int64_t n, count;
+    int64_t size[NB_DIMS_MOST];
+    int64_t stride[NB_DIMS_OPERANDS][NB_DIMS_MOST]; /* elements */
+} nb_dims;
+
+nb_dims nb_dims_none(void); /* one place */
+
+/* Adds a dim inside those so far; strides by operand.  False without an error
+ * if there is no room. */
+bool nb_dims_add(nb_dims *d, int64_t size, int operands, const int64_t *stride);
+
+/* Adds the dims of a batch, with the steps of some of its operands. */
+bool nb_dims_add_batch(nb_dims *d, const nb_batch *b, int operands,
+                       const int *operand);
+
+extern const char nb_dims_text[]; /* for sources */
+
+#endif

@@ -1,0 +1,14 @@
+/* makers.h - the ops that have kernels of their own on a card. */
+#ifndef NB_CUDA_OPS_MAKERS_H
+#define NB_CUDA_OPS_MAKERS_H
+
+#include "backend/cuda/call.h"
+
+extern const nb_card_maker nb_card_argsort;
+
+/* Blocks of so many threads for n places, each of which walks on by the whole
+ * grid. */
+enum { NB_CARD_THREADS = 256 };
+unsigned nb_card_grid(const nb_card *card, int64_t n);
+
+#endif
