@@ -6,6 +6,9 @@
 const char nb_dims_text[] =
 #include "backend/cuda_ops/dims.cu"
     ;
+const char nb_halves_text[] =
+#include "backend/cuda_ops/halves.cu"
+    ;
 
 nb_dims nb_dims_none(void)
 {

@@ -26,6 +26,8 @@ bool nb_dims_add(nb_dims *d, int64_t size, int operands, const int64_t *stride);
 bool nb_dims_add_batch(nb_dims *d, const nb_batch *b, int operands,
                        const int *operand);
 
-extern const char nb_dims_text[]; /* for sources */
+/* For sources: types and dims; load_f16, store_bf16 and so on. */
+extern const char nb_dims_text[];
+extern const char nb_halves_text[];
 
 #endif

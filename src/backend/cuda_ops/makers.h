@@ -4,7 +4,9 @@
 
 #include "backend/cuda/call.h"
 
-extern const nb_card_maker nb_card_argsort;
+extern const nb_card_maker nb_card_argsort, nb_card_index_set,
+    nb_card_index_add, nb_card_index_mul, nb_card_index_min, nb_card_index_max,
+    nb_card_index_prior, nb_card_put_along;
 
 /* Blocks of so many threads for n places, each of which walks on by the whole
  * grid. */
