@@ -1,0 +1,158 @@
+/* print_lane.c - what a thread does at once: vectors are loaded, lanes computed
+ * one by one, vectors stored. */
+#include "backend/cuda/printer.h"
+
+#include "backend/cuda/prelude.h"
+
+#include <stdio.h>
+
+static void vector_address(nb_printer *p, int k)
+{
+    const nb_nest_value *v = nb_printer_value(p, k);
+    OUT(p, "*(V%d_%s *)((%s *)p.b[%d] + ", p->w.lanes,
+        nb_cuda_stored(v->stored), nb_cuda_stored(v->stored), v->buffer);
+    nb_print_place(p, k, false);
+    OUT(p, ")");
+}
+
+void nb_print_vector_types(nb_printer *p)
+{
+    bool seen[NB_NDTYPES] = {false};
+    for (int k = 0; k < p->x->n; k++) {
+        const nb_nest_value *v = nb_printer_value(p, k);
+        nb_dtype d = v->stored;
+        if (!nb_cuda_is_vector(&p->w, v)) continue;
+        for (int e = 0; e < NB_NDTYPES; e++) /* one for those that lie alike */
+            if (seen[e] && nb_cuda_stored((nb_dtype)e) == nb_cuda_stored(d))
+                seen[d] = true;
+        if (seen[d]) continue;
+        seen[d] = true;
+        size_t bytes = nb_dtype_size(d) * (size_t)p->w.lanes;
+        OUT(p, "struct __align__(%d) V%d_%s { %s x[%d]; };\n",
+            (int)(bytes > 16 ? 16 : bytes), p->w.lanes, nb_cuda_stored(d),
+            nb_cuda_stored(d), p->w.lanes);
+    }
+}
+
+/* Turns */
+
+static bool is_read_at(const nb_printer *p, int k, int q)
+{
+    return p->w.needed[q][k] && !(p->w.kept[k] >= 0 && p->w.kept[k] < q);
+}
+
+static void load_vectors(nb_printer *p, int q)
+{
+    for (int k = 0; k < p->x->n; k++) {
+        const nb_nest_value *v = nb_printer_value(p, k);
+        if (v->kind != NB_NEST_LOAD || !is_read_at(p, k, q)) continue;
+        if (!nb_cuda_is_vector(&p->w, v)) continue;
+        nb_print_line(p);
+        OUT(p, "V%d_%s x%d = ", p->w.lanes, nb_cuda_stored(v->stored), k);
+        vector_address(p, k);
+        OUT(p, ";");
+    }
+}
+
+static void store_vectors(nb_printer *p, int q)
+{
+    for (int k = 0; k < p->x->n; k++) {
+        const nb_nest_value *v = nb_printer_value(p, k);
+        if (v->kind != NB_NEST_STORE || !p->w.needed[q][k]) continue;
+        if (!nb_cuda_is_vector(&p->w, v)) continue;
+        nb_print_line(p);
+        OUT(p, "if (live) ");
+        vector_address(p, k);
+        OUT(p, " = y%d;", k);
+    }
+}
+
+static void declare_stores(nb_printer *p, int q)
+{
+    for (int k = 0; k < p->x->n; k++) {
+        const nb_nest_value *v = nb_printer_value(p, k);
+        if (v->kind != NB_NEST_STORE || !p->w.needed[q][k]) continue;
+        if (!nb_cuda_is_vector(&p->w, v)) continue;
+        nb_print_line(p);
+        OUT(p, "V%d_%s y%d;", p->w.lanes, nb_cuda_stored(v->stored), k);
+    }
+}
+
+static void store_one(nb_printer *p, int k)
+{
+    if (nb_cuda_is_vector(&p->w, nb_printer_value(p, k))) {
+        nb_print_store(p, k);
+        return;
+    }
+    nb_print_line(p);
+    OUT(p, "if (live) {");
+    p->depth++;
+    nb_print_store(p, k);
+    p->depth--;
+    nb_print_line(p);
+    OUT(p, "}");
+}
+
+static void accumulate(nb_printer *p, int k)
+{
+    char total[32], of[64];
+    snprintf(total, sizeof total, "a%d", k);
+    nb_text one = {0}, *was = p->t;
+    p->t = &one;
+    nb_print_name(p, nb_printer_value(p, k)->arg[0]);
+    p->t = was;
+    snprintf(of, sizeof of, "%s", nb_text_get(&one));
+    was->failed |= one.failed;
+    nb_text_free(&one);
+    nb_print_line(p);
+    OUT(p, "%s = ", total);
+    nb_print_combine(p, k, total, of);
+    OUT(p, ";");
+}
+
+static void lane(nb_printer *p, int q)
+{
+    const nb_cuda_walk *w = &p->w;
+    for (int k = 0; k < p->x->n; k++) {
+        const nb_nest_value *v = nb_printer_value(p, k);
+        if (!w->needed[q][k]) continue;
+        if (v->kind == NB_NEST_STORE) {
+            store_one(p, k);
+        } else if (v->kind == NB_NEST_REDUCE) {
+            accumulate(p, k);
+        } else if (w->kept[k] >= 0 && w->kept[k] < q) {
+            nb_print_line(p);
+            OUT(p, "%s v%d = k%d[e * %d + l];", nb_cuda_type(v->dtype), k, k,
+                w->lanes);
+        } else if (nb_printer_writes(v)) {
+            nb_print_define(p, k);
+            if (w->kept[k] != q) continue;
+            nb_print_line(p);
+            OUT(p, "k%d[e * %d + l] = v%d;", k, w->lanes, k);
+        }
+    }
+    for (int k = 0; k < p->x->n; k++) {
+        const nb_nest_value *v = nb_printer_value(p, k);
+        if (v->kind != NB_NEST_CARRY || !w->needed[q][k]) continue;
+        nb_print_line(p);
+        OUT(p, "a%d = ", k);
+        nb_print_name(p, v->next);
+        OUT(p, ";");
+    }
+}
+
+void nb_print_lanes(nb_printer *p, int q)
+{
+    load_vectors(p, q);
+    declare_stores(p, q);
+    nb_print_line(p);
+    OUT(p, "#pragma unroll");
+    nb_print_line(p);
+    OUT(p, "for (int l = 0; l < %d; l++) {", p->w.lanes);
+    p->depth++;
+    lane(p, q);
+    p->depth--;
+    nb_print_line(p);
+    OUT(p, "}");
+    store_vectors(p, q);
+}

@@ -1,0 +1,148 @@
+/* print_rows.c - units with inner axes: a team finds its unit and walks the
+ * passes.  Each begins with what is the same all over the unit, then come its
+ * turns, then what the team has reduced. */
+#include "backend/cuda/printer.h"
+
+#include "backend/cuda/prelude.h"
+
+static void guard_cut(nb_printer *p)
+{
+    int a = p->x->cut;
+    if (!a) return;
+    nb_print_line(p);
+    OUT(p, "if (i%d + i0 * ", a);
+    nb_print_number(p, a);
+    OUT(p, " >= ");
+    nb_print_number(p, NB_SLOT_CUT);
+    OUT(p, ") continue;");
+}
+
+static bool any_inside(const nb_printer *p, int q)
+{
+    for (int k = 0; k < p->x->n; k++)
+        if (p->w.needed[q][k]) return true;
+    return false;
+}
+
+static void turns(nb_printer *p, int q)
+{
+    const nb_cuda_walk *w = &p->w;
+    nb_print_line(p);
+    OUT(p, w->turns ? "#pragma unroll" : "#pragma unroll 4");
+    nb_print_line(p);
+    if (w->turns)
+        OUT(p, "for (int e = 0; e < %d; e++) {", w->turns);
+    else
+        OUT(p, "for (I e = 0; e * %d + member < inner; e++) {", w->team);
+    p->depth++;
+    nb_print_line(p);
+    OUT(p, "I j = (I)e * %d + member;", w->team);
+    if (w->turns && w->inner != (int64_t)w->turns * w->team * w->lanes) {
+        nb_print_line(p);
+        OUT(p, "if (j >= inner) continue;");
+    }
+    nb_print_unfold(p, "j", true);
+    guard_cut(p);
+    nb_print_lanes(p, q);
+    p->depth--;
+    nb_print_line(p);
+    OUT(p, "}");
+}
+
+/* Reductions across a team */
+
+static bool totals(const nb_printer *p, int k, int q)
+{
+    const nb_nest_value *v = nb_printer_value(p, k);
+    bool is = v->kind == NB_NEST_REDUCE || v->kind == NB_NEST_SCAN ||
+              v->kind == NB_NEST_CARRY;
+    return is && p->w.needed[q][k];
+}
+
+static void begin_totals(nb_printer *p, int q)
+{
+    for (int k = 0; k < p->x->n; k++) {
+        const nb_nest_value *v = nb_printer_value(p, k);
+        if (!totals(p, k, q)) continue;
+        nb_print_line(p);
+        OUT(p, "%s a%d = ", nb_cuda_type(v->dtype), k);
+        if (v->kind == NB_NEST_CARRY)
+            nb_print_name(p, v->arg[0]);
+        else
+            nb_cuda_neutral(p->t, v->reduce, v->dtype);
+        OUT(p, ";");
+    }
+}
+
+static void end_totals(nb_printer *p, int q)
+{
+    for (int k = 0; k < p->x->n; k++) {
+        const nb_nest_value *v = nb_printer_value(p, k);
+        if (!totals(p, k, q) || v->kind != NB_NEST_REDUCE) continue;
+        nb_print_fold(p, k);
+        nb_print_line(p);
+        OUT(p, "%s v%d = a%d;", nb_cuda_type(v->dtype), k, k);
+    }
+}
+
+static void level(nb_printer *p, int q)
+{
+    for (int k = 0; k < p->x->n; k++) {
+        const nb_nest_value *v = nb_printer_value(p, k);
+        if (p->w.inside[k] || p->w.ready[k] != q) continue;
+        if (v->kind == NB_NEST_STORE) {
+            nb_print_line(p);
+            OUT(p, "if (live && member == 0) {");
+            p->depth++;
+            nb_print_store(p, k);
+            p->depth--;
+            nb_print_line(p);
+            OUT(p, "}");
+        } else if (nb_printer_writes(v) && v->kind != NB_NEST_CARRY) {
+            nb_print_define(p, k);
+        }
+    }
+}
+
+static void declare_kept(nb_printer *p)
+{
+    for (int k = 0; k < p->x->n; k++) {
+        if (p->w.kept[k] < 0) continue;
+        nb_print_line(p);
+        OUT(p, "%s k%d[%d];", nb_cuda_type(nb_printer_value(p, k)->dtype), k,
+            p->w.turns * p->w.lanes);
+    }
+}
+
+static void passes(nb_printer *p)
+{
+    declare_kept(p);
+    for (int q = 0; q < p->w.npasses; q++) {
+        level(p, q);
+        if (!any_inside(p, q)) continue;
+        begin_totals(p, q);
+        turns(p, q);
+        end_totals(p, q);
+    }
+}
+
+void nb_print_rows(nb_printer *p)
+{
+    const nb_cuda_walk *w = &p->w;
+    nb_print_line(p);
+    OUT(p, "I member = threadIdx.x %s %d;", w->across ? "/" : "%",
+        w->across ? w->units : w->team);
+    nb_print_line(p);
+    OUT(p, "I unit = (I)blockIdx.x * %d + threadIdx.x %s %d;", w->units,
+        w->across ? "%" : "/", w->across ? w->units : w->team);
+    nb_print_line(p);
+    OUT(p, "bool live = unit < total;");
+    nb_print_line(p);
+    OUT(p, "if (!live) unit = total - 1;");
+    nb_print_unfold(p, "unit", false);
+    nb_print_line(p);
+    OUT(p, "const I inner = ");
+    nb_print_count(p, true);
+    OUT(p, ";");
+    passes(p);
+}

@@ -1,0 +1,53 @@
+/* printer.h - the parts that kernels are printed by: places, values, lanes,
+ * teams, and the forms that are made of these. */
+#ifndef NB_CUDA_PRINTER_H
+#define NB_CUDA_PRINTER_H
+
+#include "backend/cuda/walk.h"
+
+typedef struct nb_printer {
+    nb_text *t;
+    const nb_nest *x;
+    nb_cuda_walk w;
+    int depth;
+} nb_printer;
+
+#define OUT(p, ...) nb_text_add((p)->t, __VA_ARGS__)
+
+void nb_print_line(nb_printer *p); /* begins one */
+
+static inline const nb_nest_value *nb_printer_value(const nb_printer *p, int k)
+{
+    return &p->x->value[k];
+}
+
+/* A number of the nest: known now, or a parameter. */
+void nb_print_number(nb_printer *p, int slot);
+/* offset + i0 * stride ... , the lane included if it is asked for. */
+void nb_print_place(nb_printer *p, int k, bool lane);
+/* The coordinates of a flat number along the inner axes or the outer ones; how
+ * many points these have. */
+void nb_print_unfold(nb_printer *p, const char *flat, bool inner);
+void nb_print_count(nb_printer *p, bool inner);
+
+/* The name of value k at this point: of one lane, if it has several. */
+void nb_print_name(nb_printer *p, int k);
+/* A conversion, but for what it is of and the bracket that ends it. */
+void nb_print_convert(nb_printer *p, nb_dtype from, nb_dtype to,
+                      const char *open);
+void nb_print_combine(nb_printer *p, int k, const char *a, const char *b);
+bool nb_printer_writes(const nb_nest_value *v); /* it is a variable */
+void nb_print_define(nb_printer *p, int k);
+void nb_print_store(nb_printer *p, int k);
+
+void nb_print_vector_types(nb_printer *p);
+/* All lanes of a turn of pass q. */
+void nb_print_lanes(nb_printer *p, int q);
+/* The team's total of value k, to all its members. */
+void nb_print_fold(nb_printer *p, int k);
+
+/* Forms. */
+void nb_print_map(nb_printer *p);
+void nb_print_rows(nb_printer *p);
+
+#endif
