@@ -2,7 +2,8 @@
  *
  * Gone are copies to the dtype that is there already, views that look at
  * everything as it is (detach is one), and views that undo the view before.  A
- * shape given to what has just been given another is given at once. */
+ * shape given to what has just been given another is given at once.  A number
+ * that is moved to a device is one there. */
 #include "core/lanes.h"
 #include "lower/look.h"
 #include "lower/passes.h"
@@ -57,12 +58,22 @@ static bool copies(const nb_line *l, const nb_line *from)
            nb_line_alike(l, from);
 }
 
+static void number_there(nb_line *l, const nb_line *from)
+{
+    nb_line there = *from;
+    there.device = l->device;
+    nb_line_free(l);
+    *l = there;
+}
+
 static bool visit(nb_rewrite *r, void *ctx)
 {
     nb_line *l = nb_rewrite_line(r), *line = r->graph->line;
     bool same = false;
     (void)ctx;
     if (l->kind != NB_LINE_CALL || l->nin != 1) return true;
+    if (l->op->lands && line[l->in[0]].kind == NB_LINE_NUMBER)
+        return number_there(l, &line[l->in[0]]), true;
     if (copies(l, &line[l->in[0]])) r->is = l->in[0];
     if (!nb_line_views(l) || l->op == &nb_op_again) return true;
     if (l->op->absorbs && line[l->in[0]].op == l->op)

@@ -66,7 +66,7 @@ static bool place_result(run *r, int k)
 {
     const nb_plan *p = r->e->plan;
     int first = r->out ? r->e->result[k] : -1;
-    if (first >= 0) {
+    if (first >= 0 && nb_card_takes(r->e->device, r->out[first])) {
         r->f->block[k] = r->out[first];
         return true;
     }
@@ -83,20 +83,18 @@ static bool place_result(run *r, int k)
  * memory, which costs less than a tensor of its own. */
 static bool place_given(run *r, int k)
 {
+    int device = r->e->device;
+    size_t bytes = (size_t)r->e->plan->bytes[k];
+    const nb_tensor *x = is_alien(r, k) ? NULL : given(r, k);
     char **block = &r->f->block[k];
-    if (is_alien(r, k)) {
-        *block = r->in[k];
+    *block = x ? x->data : r->in[k];
+    if ((!x || nb_tensor_is_packed(x)) && nb_card_takes(device, *block))
         return true;
-    }
-    const nb_tensor *x = given(r, k);
-    *block = x->data;
-    if (nb_tensor_is_packed(x) && nb_card_takes(r->e->device, x->data))
-        return true;
-    if (!r->f->own[k])
-        r->f->own[k] = nb_buffer_on(r->e->device, (size_t)r->e->plan->bytes[k]);
+    if (!r->f->own[k]) r->f->own[k] = nb_buffer_on(device, bytes);
     if (!r->f->own[k]) return false;
     *block = r->f->own[k]->data;
-    if (r->e->device) return nb_card_pack(r->e->device, *block, x);
+    if (!x) return nb_card_transfer(*block, device, r->in[k], device, bytes);
+    if (device) return nb_card_pack(device, *block, x);
     pack_into(*block, x);
     return true;
 }
@@ -530,7 +528,7 @@ bool nb_exec_run_watched(nb_exec *e, nb_tensor *const *x, nb_tensor **y,
 }
 
 /* Copies results that did not land where they belong: looks, inputs, lines that
- * are several results. */
+ * are several results, what a card cannot write there. */
 static bool bring(run *r)
 {
     const nb_graph *g = r->e->plan->graph;
@@ -539,8 +537,7 @@ static bool bring(run *r)
         if (r->f->block[k] == r->out[i] && r->e->plan->place[k].root == k)
             continue;
         nb_tensor *x = node_over(r, k);
-        if (!x) return false;
-        nb_copy_into(r->out[i], &g->line[k].shape, x);
+        if (!x || !nb_copy_into(r->out[i], &g->line[k].shape, x)) return false;
     }
     return true;
 }
@@ -558,10 +555,10 @@ bool nb_exec_run_at(nb_exec *e, char *const *in, char *const *out)
 {
     run r = {.e = e, .f = nb_frame_take(e), .in = in, .out = out};
     if (!r.f) return false;
-    bool scope = e->lends || e->looks;
+    bool looks = e->looks || e->device, scope = e->lends || looks;
     bool ok = has_alien(r.f) && (!scope || nb_scope_open() == NB_OK);
     if (ok) {
-        ok = run_steps(&r) && (!e->looks || bring(&r));
+        ok = run_steps(&r) && (!looks || bring(&r));
         if (scope) nb_scope_close(0, NULL);
     }
     let_go(&r);

@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -420,6 +421,22 @@ if INSIDE:
         compare(run, X)
         compare(nb.compile(run), X)
         compare(nb.vmap(run), values(2, 5, 4))
+
+    def test_rows_of_a_loop_may_begin_anywhere() -> None:
+        """Rows of three are not where vectors are; a carry without axes begins
+        as a number."""
+
+        @nb.compile(fullgraph=True)
+        def run(x: nb.Tensor, p: nb.Tensor) -> Any:
+            def step(c: nb.Tensor, a: nb.Tensor) -> Any:
+                g = nb.grad(lambda p: nb.sum(a[:2] * p[1:] * p[:1]))(p)
+                return c + nb.sum(a), (g, nb.sin(a * p))
+
+            return nb.scan(step, nb.zeros((), device=x.device), x)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            compare(run, values(5, 3), values(3))
 
     def test_what_has_no_kernel_for_cards() -> None:
         a = values(4, 4)
