@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import xml.etree.ElementTree as xml
@@ -249,9 +250,15 @@ def mpi() -> Count:
 
 def briefly(example: Path) -> list[str | Path]:
     """An example with what makes it short."""
-    out = Path("build/examples") / ("gpt-" + example.suffix[1:])
-    few: list[str | Path] = ["--steps", "20", "--out", out]
-    return [example, *(few if example.stem == "gpt" else [])]
+    out = Path("build/examples") / f"{example.stem}-{example.suffix[1:]}"
+    few = {"gpt": ["--steps", "20"], "gpt2": TINY}.get(example.stem)
+    return [example, *few, "--out", out] if few else [example]
+
+
+TINY = (
+    "--layers 1 --heads 2 --width 32 --context 16 --vocabulary 128 --batch 2 "
+    "--accumulate 2 --steps 6 --save 3 --rate 1e-2 --warmup 2"
+).split()
 
 
 def learned(*command: str | Path) -> str:
@@ -275,13 +282,13 @@ def learned(*command: str | Path) -> str:
     return re.sub(r" +\d+ tokens/s|wrote .*", "", made.stdout)
 
 
-def spoken(*command: str | Path) -> str:
+def spoken(*command: str | Path, **environment: str) -> str:
     """What a program says, quotes as in Python; "" if it fails."""
     made = subprocess.run(
         command,
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": "build/python"},
+        env=os.environ | {"PYTHONPATH": "build/python"} | environment,
     )
     if made.returncode:
         print(made.stdout)
@@ -337,6 +344,60 @@ def gpt() -> Count:
     ok = [bool(c), bool(python), c == python]
     print("ok   " if all(ok) else "FAIL ", "gpt: C, Python, the same:", *ok)
     return Count(sum(ok), 3 - sum(ok))
+
+
+def losses(example: Path, *more: str | Path, **environment: str) -> list[float]:
+    """Of the steps of a tiny GPT-2; none if it failed."""
+    options = [*briefly(example)[1:], *more]
+    said = spoken(*command_of(example), *options, **environment)
+    return [float(x) for x in re.findall(r"  loss (\S+)", said)]
+
+
+def close(a: list[float], b: list[float]) -> bool:
+    """In bfloat16, where each device has its own order of sums."""
+    return len(a) == len(b) > 0 and all(
+        abs(x - y) < 5e-3 for x, y in zip(a, b, strict=True)
+    )
+
+
+GPT2 = Path("examples/gpt2.c"), Path("examples/gpt2.py")
+
+
+def as_tokens(text: bytes) -> bytes:
+    """Bytes as tokens of two bytes each, with llm.c's header of 256 words."""
+    sign, version = 20240520, 1
+    front = struct.pack("<3i", sign, version, len(text)).ljust(1024, b"\0")
+    return front + struct.pack(f"<{len(text)}H", *text)
+
+
+def gpt2_on_card(expected: list[float], **card: str) -> Count:
+    ok = [close(losses(x, "--device", "gpu", **card), expected) for x in GPT2]
+    print("ok   " if all(ok) else "FAIL ", "gpt2 on a card: C, Python:", *ok)
+    return Count(sum(ok), 2 - sum(ok))
+
+
+def gpt2() -> Count:
+    """It learns; C, from tokens as llm.c writes them, Python, from text, and a
+    card have the same losses; and so has what goes on from the file that the
+    other one wrote."""
+    file = Path("build/examples/tokens.bin")
+    file.write_bytes(as_tokens(Path("examples/data/sonnets.txt").read_bytes()))
+    c, python = losses(GPT2[0], "--data", file), losses(GPT2[1])
+    half = "gpt2-3.safetensors"
+    again = [
+        losses(x, "--resume", str(briefly(y)[-1] / Path(half)))
+        for x, y in (GPT2, GPT2[::-1])
+    ]
+    ok = [bool(c) and c[-1] < c[0] - 0.5, close(c, python)]
+    ok += [close(x, c[3:]) for x in again]
+    print("ok   " if all(ok) else "FAIL ", "gpt2: learns, same, resumed:", *ok)
+    count = Count(sum(ok), len(ok) - sum(ok))
+    sim = Path("build/test/libcuda_sim.so").resolve()
+    if not sim.exists():
+        print("no simulated card here: gpt2 ran on the CPU only")
+        return count
+    card = {"NABLA_CUDA_DRIVER": str(sim), "NABLA_NVRTC": str(sim)}
+    return total([count, gpt2_on_card(c, **card)])
 
 
 TABLES = "examples/showcase.py", "examples/tensor_parallel.py"
@@ -454,6 +515,7 @@ def gpu() -> Count:
     return total(
         [card_test(name) for name in ("card", "build", "ops")]
         + [python_tests("build", "test/python/test_devices.py")]
+        + [gpt2_on_card(losses(GPT2[0]))]
     )
 
 
@@ -487,10 +549,11 @@ def examples() -> Count:
     found = [*Path("examples").glob("*.c"), *Path("examples").glob("*.py")]
     mesh = re.compile("nb_mesh_new|DeviceMesh")
     split = [x for x in sorted(found) if mesh.search(x.read_text())]
-    plain = [x for x in sorted(found) if x not in split and x.stem != "gpt"]
+    apart = [*split, *(x for x in found if x.stem in ("gpt", "gpt2"))]
+    plain = [x for x in sorted(found) if x not in apart]
     return total(
         [step(*command_of(x), PYTHONPATH="build/python") for x in plain]
-        + [over_meshes(split), gpt()]
+        + [over_meshes(split), gpt(), gpt2()]
         + [quoted("README.md", *TABLES)]
         + [
             step("tools/snippets.py", page, PYTHONPATH="build/python")
