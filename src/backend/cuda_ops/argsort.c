@@ -21,33 +21,10 @@ typedef struct argsort {
     nb_card_code *code[KERNELS];
 } argsort;
 
-/* How bits of an element become a key, in the lowest bits of one. */
-static void define(nb_text *t, nb_dtype d)
-{
-    static const char *const plain[] = {
-        [1] = "u8", [2] = "u16", [4] = "u32", [8] = "u64"};
-    static const char *const limit[] = {[NB_F16] = "0x7c00",
-                                        [NB_BF16] = "0x7f80",
-                                        [NB_F32] = "0x7f800000",
-                                        [NB_F64] = "0x7ff0000000000000ull"};
-    size_t bytes = nb_dtype_size(d);
-    bool real = nb_dtype_is_float(d);
-    bool whole = nb_dtype_is_unsigned(d) || d == NB_BOOL;
-    nb_text_add(t, "#define K %s\n#define T %s\n", bytes == 8 ? "u64" : "u32",
-                plain[bytes]);
-    nb_text_add(t, "#define TOP ((K)1 << %d)\n", (int)bytes * 8 - 1);
-    nb_text_add(t, "#define KIND %d\n#define LIMIT ((K)%s)\n",
-                real    ? 2
-                : whole ? 0
-                        : 1,
-                real ? limit[d] : "0");
-}
-
 static bool build(argsort *s, nb_dtype d)
 {
     nb_text t = {0};
-    nb_text_add(&t, "%s\n", nb_dims_text);
-    define(&t, d);
+    nb_card_keys_text(&t, d);
     nb_text_add(&t, "%s", text);
     nb_card_source source[KERNELS] = {{nb_text_get(&t), "order_keys"},
                                       {nb_text_get(&t), "order_write"}};

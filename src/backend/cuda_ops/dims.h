@@ -30,4 +30,11 @@ bool nb_dims_add_batch(nb_dims *d, const nb_batch *b, int operands,
 extern const char nb_dims_text[];
 extern const char nb_halves_text[];
 
+/* The name of the type of an element in memory; 16-bit floats are bits. */
+const char *nb_card_type(nb_dtype d);
+
+/* Types and dims, and for elements of a dtype: T, as bits; K, a key; TOP, the
+ * highest bit of those that count; key_of(x). */
+void nb_card_keys_text(nb_text *t, nb_dtype d);
+
 #endif

@@ -125,20 +125,14 @@ static const char *both(nb_combine how, nb_dtype d)
     }
 }
 
-static const char *const types[NB_NDTYPES] = {
-    [NB_BOOL] = "u8",   [NB_I8] = "i8",   [NB_I16] = "i16",  [NB_I32] = "i32",
-    [NB_I64] = "i64",   [NB_U8] = "u8",   [NB_U16] = "u16",  [NB_U32] = "u32",
-    [NB_U64] = "u64",   [NB_F16] = "u16", [NB_BF16] = "u16", [NB_F32] = "float",
-    [NB_F64] = "double"};
-
 /* Halves are gathered in float and rounded once. */
 static void define(nb_text *t, nb_combine how, nb_dtype d)
 {
     bool half = d == NB_F16 || d == NB_BF16;
     const char *name = d == NB_F16 ? "f16" : "bf16";
     nb_text_add(t, "%s", half ? nb_halves_text : "");
-    nb_text_add(t, "\n#define T %s\n#define V %s\n", types[d],
-                half ? "float" : types[d]);
+    nb_text_add(t, "\n#define T %s\n#define V %s\n", nb_card_type(d),
+                half ? "float" : nb_card_type(d));
     nb_text_add(t,
                 half ? "#define LOAD load_%s\n#define STORE store_%s\n"
                      : "#define LOAD\n#define STORE\n",
