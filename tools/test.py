@@ -513,7 +513,7 @@ def gpu() -> Count:
         return Count()
     print("on the card of this machine:", answer.strip())
     return total(
-        [card_test(name) for name in ("card", "build", "ops")]
+        [card_test(name) for name in ("card", "build", "ops", "forms")]
         + [python_tests("build", "test/python/test_devices.py")]
         + [gpt2_on_card(losses(GPT2[0]))]
     )

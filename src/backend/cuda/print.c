@@ -29,11 +29,9 @@ static void kernel(nb_printer *p, const char *called)
         "%s(const __grid_constant__ args p)\n{",
         nb_cuda_threads(w), called);
     p->depth = 1;
-    nb_print_line(p);
-    OUT(p, "const I total = ");
-    nb_print_count(p, false);
-    OUT(p, ";");
-    if (p->x->inner)
+    if (w->tile >= 0)
+        nb_print_tiles(p);
+    else if (p->x->inner)
         nb_print_rows(p);
     else
         nb_print_map(p);
@@ -47,7 +45,11 @@ bool nb_print_nest(nb_text *t, const nb_nest *x, const char *called,
     bool ok = nb_cuda_walk_plan(&p.w, x);
     if (ok) {
         kernel(&p, called);
-        *how = (nb_printed){.threads = nb_cuda_threads(&p.w),
+        *how = (nb_printed){.tile = p.w.tile,
+                            .side = p.w.side,
+                            .rise = p.w.rise,
+                            .along = p.w.vector,
+                            .threads = nb_cuda_threads(&p.w),
                             .per_block = (int64_t)p.w.units * p.w.ahead,
                             .lanes = p.w.lanes,
                             .vector = has_outer_lanes(&p) ? p.w.vector : -1};
@@ -56,9 +58,18 @@ bool nb_print_nest(nb_text *t, const nb_nest *x, const char *called,
     return ok && !t->failed;
 }
 
+static int64_t pieces(int64_t n, int64_t by)
+{
+    return (n + by - 1) / by;
+}
+
 int64_t nb_printed_blocks(const nb_printed *how, const nb_nest *x)
 {
     int64_t units = nb_nest_units(x);
+    if (how->tile >= 0 && units)
+        return units / x->size[how->along] / x->size[how->tile] *
+               pieces(x->size[how->along], how->side) *
+               pieces(x->size[how->tile], how->rise);
     if (how->vector >= 0) units /= how->lanes;
-    return (units + how->per_block - 1) / how->per_block;
+    return pieces(units, how->per_block);
 }

@@ -14,6 +14,8 @@ typedef struct nb_printed {
     int64_t per_block; /* units of a block */
     int lanes;         /* points of an outer axis that are one unit */
     int vector;        /* that axis, -1: none */
+    int tile, along;   /* the axes of tiles, -1: none, and their extents */
+    int rise, side;
 } nb_printed;
 
 /* Adds its text to t, and says how it is launched. */

@@ -21,7 +21,9 @@ void nb_print_vector_types(nb_printer *p)
     for (int k = 0; k < p->x->n; k++) {
         const nb_nest_value *v = nb_printer_value(p, k);
         nb_dtype d = v->stored;
-        if (!nb_cuda_is_vector(&p->w, v)) continue;
+        bool upright =
+            nb_cuda_is_turned(&p->w, v) && nb_cuda_is_upright(&p->w, v);
+        if (!nb_cuda_is_vector(&p->w, v) && !upright) continue;
         for (int e = 0; e < NB_NDTYPES; e++) /* one for those that lie alike */
             if (seen[e] && nb_cuda_stored((nb_dtype)e) == nb_cuda_stored(d))
                 seen[d] = true;
@@ -34,8 +36,6 @@ void nb_print_vector_types(nb_printer *p)
     }
 }
 
-/* Turns */
-
 static bool is_read_at(const nb_printer *p, int k, int q)
 {
     return p->w.needed[q][k] && !(p->w.kept[k] >= 0 && p->w.kept[k] < q);
@@ -46,7 +46,7 @@ static void load_vectors(nb_printer *p, int q)
     for (int k = 0; k < p->x->n; k++) {
         const nb_nest_value *v = nb_printer_value(p, k);
         if (v->kind != NB_NEST_LOAD || !is_read_at(p, k, q)) continue;
-        if (!nb_cuda_is_vector(&p->w, v)) continue;
+        if (!nb_cuda_is_vector(&p->w, v) || p->w.tile >= 0) continue;
         nb_print_line(p);
         OUT(p, "V%d_%s x%d = ", p->w.lanes, nb_cuda_stored(v->stored), k);
         vector_address(p, k);

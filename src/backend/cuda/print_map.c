@@ -1,7 +1,7 @@
 /* print_map.c - nests without inner axes: every thread takes some units. */
 #include "backend/cuda/printer.h"
 
-static void points(nb_printer *p)
+void nb_print_points(nb_printer *p)
 {
     for (int k = 0; k < p->x->n; k++)
         p->w.needed[0][k] = true;
@@ -11,6 +11,10 @@ static void points(nb_printer *p)
 void nb_print_map(nb_printer *p)
 {
     const nb_cuda_walk *w = &p->w;
+    nb_print_line(p);
+    OUT(p, "const I total = ");
+    nb_print_count(p, false);
+    OUT(p, ";");
     nb_print_line(p);
     OUT(p, "#pragma unroll");
     nb_print_line(p);
@@ -24,7 +28,7 @@ void nb_print_map(nb_printer *p)
     nb_print_line(p);
     OUT(p, "const bool live = true;");
     nb_print_unfold(p, "unit", false);
-    points(p);
+    nb_print_points(p);
     p->depth--;
     nb_print_line(p);
     OUT(p, "}");

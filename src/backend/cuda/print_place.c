@@ -94,5 +94,3 @@ void nb_print_count(nb_printer *p, bool inner)
     }
     OUT(p, any ? " * %lld" : "(I)%lld", (long long)known);
 }
-
-/* Values */

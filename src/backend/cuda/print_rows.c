@@ -130,6 +130,10 @@ void nb_print_rows(nb_printer *p)
 {
     const nb_cuda_walk *w = &p->w;
     nb_print_line(p);
+    OUT(p, "const I total = ");
+    nb_print_count(p, false);
+    OUT(p, ";");
+    nb_print_line(p);
     OUT(p, "I member = threadIdx.x %s %d;", w->across ? "/" : "%",
         w->across ? w->units : w->team);
     nb_print_line(p);

@@ -49,7 +49,11 @@ static void load(nb_printer *p, int k)
 {
     const nb_nest_value *v = nb_printer_value(p, k);
     nb_print_convert(p, v->stored, v->dtype, "");
-    if (nb_cuda_is_vector(&p->w, v))
+    if (nb_cuda_is_turned(&p->w, v))
+        nb_print_turned(p, k);
+    else if (nb_printer_reads_ahead(p, k))
+        OUT(p, p->w.lanes > 1 ? "x%d[e].x[l]" : "x%d[e]", k);
+    else if (nb_cuda_is_vector(&p->w, v))
         OUT(p, "x%d.x[l]", k);
     else
         address(p, k, true);

@@ -46,8 +46,15 @@ void nb_print_lanes(nb_printer *p, int q);
 /* The team's total of value k, to all its members. */
 void nb_print_fold(nb_printer *p, int k);
 
+/* All values of a nest without inner axes; one that is in a tile. */
+void nb_print_points(nb_printer *p);
+void nb_print_turned(nb_printer *p, int k);
+/* Whether a load of a tile is in registers before it is used. */
+bool nb_printer_reads_ahead(const nb_printer *p, int k);
+
 /* Forms. */
 void nb_print_map(nb_printer *p);
+void nb_print_tiles(nb_printer *p);
 void nb_print_rows(nb_printer *p);
 
 #endif

@@ -12,6 +12,9 @@ enum {
     KEPT_BYTES = 256, /* of registers, that a thread keeps between passes */
     MOST_TURNS = 32,  /* that are unrolled */
     SIDE_BY_SIDE = 32,
+    WORD = 4,        /* bytes of a bank of shared memory */
+    SHORT_SIDE = 16, /* of a matrix that is worth turning */
+    MOST_TURNED = 4, /* tiles in shared memory */
     MANY_UNITS = 1 << 16
 };
 
@@ -60,19 +63,36 @@ static bool goes_in_order(const nb_nest *x)
     return false;
 }
 
-bool nb_cuda_is_vector(const nb_cuda_walk *w, const nb_nest_value *v)
+/* Whether lanes along axis a are one aligned piece of memory. */
+static bool lies_along(const nb_cuda_walk *w, const nb_nest_value *v, int a)
 {
     const nb_nest *x = w->nest;
-    if (w->lanes == 1 || v->stride[w->vector] != 1) return false;
-    if (v->kind != NB_NEST_LOAD && v->kind != NB_NEST_STORE) return false;
-    if (v->offset % w->lanes) return false;
-    for (int a = 0; a < x->naxes; a++)
-        if (a != w->vector && v->stride[a] % w->lanes) return false;
+    if (w->lanes == 1 || v->stride[a] != 1 || v->offset % w->lanes)
+        return false;
+    for (int b = 0; b < x->naxes; b++)
+        if (b != a && v->stride[b] % w->lanes) return false;
     return true;
 }
 
+bool nb_cuda_is_vector(const nb_cuda_walk *w, const nb_nest_value *v)
+{
+    if (v->kind != NB_NEST_LOAD && v->kind != NB_NEST_STORE) return false;
+    return w->vector >= 0 && lies_along(w, v, w->vector);
+}
+
+bool nb_cuda_is_turned(const nb_cuda_walk *w, const nb_nest_value *v)
+{
+    return w->tile >= 0 && v->kind == NB_NEST_LOAD && v->stride[w->tile] == 1 &&
+           v->stride[w->vector] && v->stride[w->vector] != 1;
+}
+
+bool nb_cuda_is_upright(const nb_cuda_walk *w, const nb_nest_value *v)
+{
+    return lies_along(w, v, w->tile) && w->nest->size[w->tile] % w->lanes == 0;
+}
+
 /* As many as the widest accesses allow; all of a nest for known sizes. */
-static void choose_lanes(nb_cuda_walk *w)
+static void choose_lanes(nb_cuda_walk *w, int bytes)
 {
     const nb_nest *x = w->nest;
     w->lanes = 1;
@@ -85,13 +105,56 @@ static void choose_lanes(nb_cuda_walk *w)
         if (!narrow || size < narrow) narrow = size;
     }
     if (!narrow) return;
-    for (w->lanes = (int)(VECTOR_BYTES / narrow); w->lanes > 1; w->lanes /= 2) {
+    for (w->lanes = bytes / (int)narrow; w->lanes > 1; w->lanes /= 2) {
         int n = 0;
         for (int k = 0; k < x->n; k++)
             n += nb_cuda_is_vector(w, &x->value[k]);
         bool cut = x->cut && x->cut == w->vector && x->cut_size % w->lanes;
         if (n && !cut && x->size[w->vector] % w->lanes == 0) return;
     }
+    w->lanes = 1;
+}
+
+/* The axis that something is stored along, -1 if there is none. */
+static int stored_along(const nb_nest *x)
+{
+    for (int k = 0; k < x->n; k++)
+        for (int a = 0; a < x->naxes; a++)
+            if (x->value[k].kind == NB_NEST_STORE && x->size[a] > 1 &&
+                x->value[k].stride[a] == 1)
+                return a;
+    return -1;
+}
+
+/* The axis, of those that are long, that most of what is turned runs along. */
+static void choose_tile(nb_cuda_walk *w)
+{
+    const nb_nest *x = w->nest;
+    int along = stored_along(x), most = 0, found = -1;
+    if (along < 0 || x->param || x->size[along] < SHORT_SIDE) return;
+    int was = w->vector;
+    w->vector = along;
+    for (int a = 0; a < x->naxes; a++) {
+        int n = 0;
+        w->tile = a;
+        for (int k = 0; k < x->n; k++)
+            n += nb_cuda_is_turned(w, &x->value[k]);
+        if (a == along || x->size[a] < SHORT_SIDE || n <= most) continue;
+        most = n;
+        found = a;
+    }
+    w->tile = most > MOST_TURNED ? -1 : found;
+    if (w->tile < 0) w->vector = was;
+}
+
+/* A warp along one side, two along the other, words of shared memory as
+ * lanes. */
+static void size_tile(nb_cuda_walk *w)
+{
+    choose_lanes(w, WORD);
+    w->side = WARP * w->lanes;
+    w->rise = 2 * WARP * w->lanes;
+    w->units = MAP_THREADS;
 }
 
 static int64_t power_above(int64_t n)
@@ -134,6 +197,7 @@ static void choose_form(nb_cuda_walk *w)
     w->units = x->inner ? ROW_THREADS : MAP_THREADS;
     w->ahead = 1;
     w->lanes = 1;
+    w->tile = -1;
     if (goes_in_order(x)) {
         w->vector = -1;
         w->units = WARP;
@@ -141,7 +205,12 @@ static void choose_form(nb_cuda_walk *w)
     }
     w->across = x->inner && outer >= 0 && liking(x, outer) > liking(x, inner);
     if (w->across) w->vector = -1;
-    choose_lanes(w);
+    if (!x->inner) choose_tile(w);
+    if (w->tile >= 0) {
+        size_tile(w);
+        return;
+    }
+    choose_lanes(w, VECTOR_BYTES);
     if (x->inner) choose_team(w);
 }
 
@@ -277,7 +346,7 @@ bool nb_cuda_walk_plan(nb_cuda_walk *w, const nb_nest *x)
     count(w);
     choose_form(w);
     if (!x->inner && w->lanes > 1) w->total /= w->lanes;
-    if (!x->inner && w->total >= MANY_UNITS * 8) w->ahead = 4;
+    if (!x->inner && w->tile < 0 && w->total >= MANY_UNITS * 8) w->ahead = 4;
     choose_turns(w);
     w->wide = is_wide(x);
     find_ready(w);

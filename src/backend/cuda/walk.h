@@ -8,7 +8,11 @@
  * a unit is as many points as there are lanes.
  *
  * Where memory runs along the last outer axis but sums go across it, the units
- * of a block lie side by side, and the members of a team behind one another. */
+ * of a block lie side by side, and the members of a team behind one another.
+ *
+ * Where nothing is reduced and some memory runs along another axis than what is
+ * stored, a block takes a tile of both axes.  What is turned comes by way of
+ * shared memory: it is read along its own axis, and used along the other. */
 #ifndef NB_CUDA_WALK_H
 #define NB_CUDA_WALK_H
 
@@ -21,6 +25,8 @@ typedef struct nb_cuda_walk {
     int vector, lanes;   /* axis, or -1; points at once */
     int team, units;     /* threads of a unit; units of a block */
     bool across;         /* members behind one another */
+    int tile;            /* the axis of what is turned, or -1 */
+    int side, rise;      /* points of a tile: along the vector axis, that one */
     int ahead;           /* units that a thread takes one after another */
     int64_t total;       /* units */
     int64_t inner;       /* points of the inner axes */
@@ -37,6 +43,11 @@ void nb_cuda_walk_free(nb_cuda_walk *w);
 
 /* Whether lanes of an access lie side by side, as one piece of memory. */
 bool nb_cuda_is_vector(const nb_cuda_walk *w, const nb_nest_value *v);
+
+/* Whether a load comes by way of shared memory. */
+bool nb_cuda_is_turned(const nb_cuda_walk *w, const nb_nest_value *v);
+/* Whether lanes of it along the axis of tiles are one piece of memory. */
+bool nb_cuda_is_upright(const nb_cuda_walk *w, const nb_nest_value *v);
 
 static inline int nb_cuda_threads(const nb_cuda_walk *w)
 {
