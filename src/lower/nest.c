@@ -148,6 +148,7 @@ static void drop_axis(nb_nest *x, int a)
         nb_nest_value *v = &x->value[k];
         v->axes = without_bit(v->axes, a);
         memmove(v->stride + a, v->stride + a + 1, after * sizeof *v->stride);
+        v->stride[x->naxes - 1] = 0; /* for an axis that is added */
     }
     x->naxes--;
 }

@@ -152,7 +152,8 @@ static nb_tensor *by_index(nb_tensor *x, int axis, int n, const int64_t *from)
     padding[2 * axis + 1] = 1;
     for (int i = 0; i < n; i++)
         at[i] = from[i] < 0 ? size : from[i];
-    nb_tensor *index = nb_constant(NB_I64, 1, &count, at);
+    nb_tensor *index =
+        nb_on_at_once(nb_constant(NB_I64, 1, &count, at), nb_device_of(x));
     nb_free(at);
     return nb_gather(nb_pad(x, padding, 0), index, axis);
 }

@@ -27,6 +27,14 @@ static void *elements(const nb_call *c, nb_dtype d)
     return data;
 }
 
+/* What was found, where x is. */
+static nb_tensor *beside(const nb_tensor *x, int rank, const int64_t *size,
+                         const int64_t *found)
+{
+    return nb_on_at_once(nb_constant(NB_I64, rank, size, found),
+                         nb_device_of(x));
+}
+
 /* nonzero */
 
 /* Coordinates of the n elements that are true: a row for each axis. */
@@ -61,7 +69,7 @@ static bool nonzero_compose(const nb_call *c, nb_results *r)
     bool ok = truth && at;
     if (ok) coordinates(x, truth, at, n);
     for (int d = 0; ok && d < RANK(0); d++)
-        ok = nb_results_add(r, nb_constant(NB_I64, 1, &n, at + d * n));
+        ok = nb_results_add(r, beside(x, 1, &n, at + d * n));
     nb_free(truth);
     nb_free(at);
     return ok;
@@ -138,14 +146,14 @@ static bool group(const nb_call *c, groups *g)
 static nb_tensor *values_of(const nb_call *c, const groups *g)
 {
     nb_tensor *row = nb_reshape(c->in[0], 1, (int64_t[]){-1});
-    return nb_gather(row, nb_constant(NB_I64, 1, &g->n, g->first), 0);
+    return nb_gather(row, beside(row, 1, &g->n, g->first), 0);
 }
 
 static nb_tensor *inverse_of(const nb_call *c, const groups *g)
 {
     int64_t size[NB_MAX_RANK];
     nb_sizes(c->in[0], size);
-    return nb_constant(NB_I64, RANK(0), size, g->group);
+    return beside(c->in[0], RANK(0), size, g->group);
 }
 
 /* Values, and those of the three further results that the op has. */
@@ -156,10 +164,10 @@ static bool unique(const nb_call *c, nb_results *r, bool indices, bool inverse,
     if (!group(c, &g)) return false;
     bool ok = nb_results_add(r, values_of(c, &g));
     if (ok && indices)
-        ok = nb_results_add(r, nb_constant(NB_I64, 1, &g.n, g.first));
+        ok = nb_results_add(r, beside(c->in[0], 1, &g.n, g.first));
     if (ok && inverse) ok = nb_results_add(r, inverse_of(c, &g));
     if (ok && counts)
-        ok = nb_results_add(r, nb_constant(NB_I64, 1, &g.n, g.count));
+        ok = nb_results_add(r, beside(c->in[0], 1, &g.n, g.count));
     groups_free(&g);
     return ok;
 }

@@ -80,10 +80,10 @@ bool nb_card_load(nb_exec *e)
     bool ok = card && text && source && code && step && e->on_card &&
               nb_card_find_calls(e) && print_all(e, text, source, step, &n) &&
               nb_card_build(card, n, source, code);
-    for (int i = 0; i < n; i++) {
-        if (ok) e->on_card[step[i]].code = code[i];
+    for (int i = 0; ok && i < n; i++)
+        e->on_card[step[i]].code = code[i];
+    for (size_t i = 0; text && i < most; i++)
         nb_text_free(&text[i]);
-    }
     nb_free(text), nb_free(source), nb_free(code), nb_free(step);
     if (!ok) nb_card_unload(e);
     return ok;

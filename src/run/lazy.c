@@ -74,12 +74,19 @@ static bool is_plain(const nb_tensor *x)
     return x->op && is_plain_op(x->op);
 }
 
+static bool add_kept(nb_list *list, nb_tensor *x)
+{
+    bool ok = nb_list_add(list, x);
+    if (ok) nb_keep(x);
+    return ok;
+}
+
 static bool add_input(job *j, nb_tensor *x, uint32_t mark)
 {
     if (x->mark == mark) return true;
     x->mark = mark;
     if (x->nlanes && !j->whole) j->fits = false;
-    return nb_list_add(&j->in, nb_keep(x));
+    return add_kept(&j->in, x);
 }
 
 static bool loops(const nb_op *op)
@@ -123,7 +130,7 @@ static bool find_results(job *j, int n, nb_tensor **node, int nroots,
         if (!held || node[k]->flags & NB_MULTI || nb_tensor_done(node[k]))
             continue;
         if (node[k]->nlanes && !j->whole) j->fits = false;
-        if (!nb_list_add(&j->out, nb_keep(node[k]))) return false;
+        if (!add_kept(&j->out, node[k])) return false;
     }
     return true;
 }
