@@ -1,6 +1,7 @@
 /* nvrtc.c - compilation: the text goes with shim.h through the host's C++
  * compiler; the cubin is a header and the shared object it made. */
 #define _GNU_SOURCE
+#include "real.h"
 #include "sim.h"
 #include "text.h"
 #include <fcntl.h>
@@ -12,8 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* No real compiler's: its cubins must not be taken for this one's. */
-enum { SIM_MINOR = 77 };
+/* No real compiler's: its cubins must not be taken for this one's, nor those
+ * that it has not seen for those it has. */
+enum { SIM_MINOR = 77, SIM_MINOR_CHECKED = 78 };
 enum { KERNELS = 64, OPTIONS = 64, NAMES = 64, HEADERS = 32 };
 
 typedef struct sim_program {
@@ -51,7 +53,7 @@ int nvrtcVersion(int *major, int *minor)
     int code = sim_fails(__func__);
     if (code) return code;
     if (!major || !minor) return NVRTC_ERROR_INVALID_INPUT;
-    *major = 13, *minor = SIM_MINOR;
+    *major = 13, *minor = sim_real_asked() ? SIM_MINOR_CHECKED : SIM_MINOR;
     return NVRTC_SUCCESS;
 }
 
@@ -429,6 +431,20 @@ static int refuse(sim_program *p, const char *option)
     return NVRTC_ERROR_INVALID_OPTION;
 }
 
+static int check(sim_program *p, int count, const char *const *options)
+{
+    if (!sim_real_asked()) return NVRTC_SUCCESS;
+    char *said =
+        sim_real_check(p->text, p->header_count, p->headers, p->header_names,
+                       count, options, p->name_count, p->names);
+    if (!said) return NVRTC_SUCCESS;
+    free(p->log);
+    free(p->cubin);
+    p->log = said;
+    p->cubin = NULL;
+    return NVRTC_ERROR_COMPILATION;
+}
+
 int nvrtcCompileProgram(nvrtcProgram program, int count,
                         const char *const *options)
 {
@@ -451,7 +467,7 @@ int nvrtcCompileProgram(nvrtcProgram program, int count,
     if (!mkdtemp(c.folder)) return NVRTC_ERROR_INTERNAL_ERROR;
     code = build(program, &c);
     clean(program, c.folder);
-    return code;
+    return code ? code : check(program, count, options);
 }
 
 int nvrtcGetCUBINSize(nvrtcProgram program, size_t *bytes)

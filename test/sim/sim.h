@@ -8,7 +8,8 @@
  * NABLA_SIM_ASYNC (1; 0: work runs at once), NABLA_SIM_SEED (another order of
  * threads and blocks), NABLA_SIM_CXX (the compiler), and NABLA_SIM_FAIL:
  * NAME:N, the N-th call of that function fails, or NAME:N+, it and all after,
- * each perhaps with :CODE; several with commas.  Names go without _v2. */
+ * each perhaps with :CODE; several with commas.  Names go without _v2.  For
+ * NABLA_SIM_NVRTC and NABLA_SIM_CHECKED see real.h. */
 #ifndef SIM_H
 #define SIM_H
 
