@@ -28,7 +28,7 @@ void nb_plan_lives(const nb_plan *p, nb_life *l)
         const nb_line *call = &g->line[step->line];
         for (int b = 0; b < step->nbuffers; b++)
             touch(p, l, step->buffer[b], s);
-        if (step->nest) continue;
+        if (step->nest || step->gemm) continue;
         touch(p, l, step->line, s);
         for (int i = 0; i < call->nin; i++)
             touch(p, l, p->place[call->in[i]].root, s);

@@ -2,6 +2,7 @@
 #include "lower/plan.h"
 
 #include "lower/chain.h"
+#include "lower/gemm.h"
 #include "lower/look.h"
 #include "lower/passes.h"
 #include "lower/rewrite.h"
@@ -21,6 +22,7 @@ void nb_plan_free(nb_plan *p)
         nb_nest_free(p->step[s].nest);
         nb_free(p->step[s].buffer);
         nb_free(p->step[s].product);
+        nb_free(p->step[s].gemm);
     }
     nb_graph_free(p->graph);
     nb_free(p->node), nb_free(p->place), nb_free(p->step), nb_free(p->home);
@@ -183,20 +185,23 @@ bool nb_plan_stand_ins(nb_plan *p)
     return ok;
 }
 
+/* Products at sizes that are not known are loops. */
 static bool find_library(nb_plan *p)
 {
     if (!p->device) return true;
     p->library = nb_alloc_zero((size_t)p->graph->n + 1);
-    if (!p->library || nb_scope_open() != NB_OK) return false;
-    for (int k = 0; k < p->graph->n; k++) {
+    bool ok = p->library;
+    for (int k = 0; ok && !p->any_size && k < p->graph->n; k++) {
         const nb_line *l = &p->graph->line[k];
+        nb_gemm g;
+        bool found;
         if (l->kind != NB_LINE_CALL || l->multi || l->nin != 2) continue;
         nb_call c = nb_call_of(p->node[k]);
-        p->library[k] = c.sig && nb_call_is_product(&c, p->node[k]) &&
-                        nb_card_multiplies(p, k);
+        if (!c.sig || !nb_call_is_product(&c, p->node[k])) continue;
+        ok = nb_gemm_find(p, k, &g, &found);
+        p->library[k] = ok && found && nb_card_multiplies(p->device, &g);
     }
-    nb_scope_close(0, NULL);
-    return true;
+    return ok;
 }
 
 bool nb_plan_nodes(nb_plan *p)
@@ -278,6 +283,7 @@ char *nb_plan_text(const nb_plan *p)
         if (chain && p->chain[chain - 1].first == s)
             print_chain(&p->chain[chain - 1], &t);
         nb_text_add(&t, "step %d: ", s);
+        if (step->gemm) nb_gemm_print(step->gemm, &t);
         if (!step->nest) {
             print_call(p, step->line, &t);
             continue;

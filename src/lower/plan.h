@@ -17,15 +17,17 @@ typedef struct nb_place {
 } nb_place;
 
 struct nb_row_product;
+struct nb_gemm;
 struct nb_chain;
 
 typedef struct nb_step {
     int line;      /* the call, or the last line of the nest */
     nb_nest *nest; /* NULL: a call */
-    int nbuffers;  /* of the nest: the lines whose blocks they are */
+    int nbuffers;  /* of a nest or gemm: the lines whose blocks they are */
     int *buffer;
     int chain;                      /* that it is in, counted from 1; 0: none */
     struct nb_row_product *product; /* of a chain: the call is one */
+    struct nb_gemm *gemm; /* on a card: a product of matrices, see gemm.h */
 } nb_step;
 
 /* Where a block is kept. */
@@ -67,6 +69,7 @@ typedef struct nb_life {
     int first, last;
 } nb_life;
 int nb_plan_blocks(const nb_plan *p);
+int nb_plan_extra(nb_plan *p, int64_t bytes); /* one more, no line's; or -1 */
 void nb_plan_lives(const nb_plan *p, nb_life *l);
 
 /* Whether a block of the arena is alive at a step; the step, -1 if there is
@@ -98,9 +101,9 @@ bool nb_plan_bytes(nb_plan *p);                   /* sizes of blocks */
 bool nb_plan_memory(nb_plan *p);                  /* blocks */
 bool nb_plan_arena(nb_plan *p, const nb_life *l); /* their places in it */
 
-/* Whether a library makes the product of line k on the card of the plan, where
- * its operands lie; run defines it. */
-extern bool (*const nb_card_multiplies)(const nb_plan *p, int k);
+/* Whether the card of the plan has a way to make such a product; run defines
+ * it. */
+extern bool (*const nb_card_multiplies)(int device, const struct nb_gemm *g);
 
 /* Products summed over shared axes, which are the matrix library's. */
 bool nb_call_is_product(const nb_call *c, const nb_tensor *y);

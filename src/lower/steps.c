@@ -2,6 +2,7 @@
 #include "lower/steps.h"
 
 #include "core/convert.h"
+#include "lower/gemm.h"
 #include "lower/look.h"
 #include "lower/repeat.h"
 #include "lower/split.h"
@@ -245,8 +246,7 @@ static bool make_nest(nb_maker *m, nb_step *s)
     return true;
 }
 
-/* A block of the plan that is no line's. */
-static int extra_block(nb_plan *p, int64_t bytes)
+int nb_plan_extra(nb_plan *p, int64_t bytes)
 {
     if (!nb_grow(&p->extra, &p->extra_room, p->nextra + 1, sizeof *p->extra))
         return -1;
@@ -274,7 +274,7 @@ static bool split_last(nb_plan *p)
     bool ok = buffer && t.buffer &&
               nb_grow(&p->step, &p->room, p->nsteps + 1, sizeof t);
     for (int b = was; ok && b < first->nbuffers; b++)
-        ok = (buffer[b] = extra_block(p, bytes[b - was])) >= 0;
+        ok = (buffer[b] = nb_plan_extra(p, bytes[b - was])) >= 0;
     if (!ok) {
         nb_nest_free(second);
         nb_free(t.buffer);
@@ -291,6 +291,7 @@ static bool add_step(nb_fusion *f, int k, int *value)
 {
     nb_plan *p = f->plan;
     nb_step turns = {.line = k};
+    if (p->library && p->library[k]) return nb_gemm_steps(p, k);
     if (p->graph->line[k].multi) {
         if (!nb_repeat_nest(p, k, &turns.nest, &turns.buffer)) return false;
         if (turns.nest) turns.nbuffers = turns.nest->nbuffers;

@@ -93,7 +93,6 @@ void nb_card_unload(nb_exec *e)
 {
     for (int s = 0; e->on_card && s < e->plan->nsteps; s++) {
         nb_card_code_drop(e->on_card[s].code);
-        nb_card_gemm_free(e->on_card[s].product);
         nb_card_job_free(e->on_card[s].job);
         nb_free(e->on_card[s].args);
     }

@@ -21,12 +21,8 @@ void nb_card_unload(nb_exec *e);
 /* Launches step s over the blocks of a frame. */
 bool nb_card_run_nest(nb_exec *e, int s, char *const *block);
 
-/* Steps that are products of matrices. */
-bool nb_card_is_product(const nb_exec *e, int s);
-bool nb_card_run_product(const nb_exec *e, int s, const char *a, const char *b,
-                         char *c);
-
-/* Steps that are jobs of the card's own; the workspace is e's. */
+/* Steps that are jobs of the card's own; the workspace is e's.  Products of
+ * matrices are given the buffers of their step as inputs. */
 bool nb_card_is_job(const nb_exec *e, int s);
 bool nb_card_run_job(const nb_exec *e, int s, char *const *in, char *const *out,
                      char *workspace);

@@ -19,8 +19,6 @@ static bool find_job(nb_exec *e, int s)
     c.in = in;
     ok = ok && nb_card_job_make(nb_card_at(e->device - 1), &c, c.out, &k->job);
     nb_free(in);
-    if (ok && k->job && k->job->workspace > e->workspace)
-        e->workspace = k->job->workspace;
     return ok;
 }
 
@@ -34,8 +32,9 @@ bool nb_card_find_calls(nb_exec *e)
         if (p->step[s].nest) continue;
         snprintf(k->what, sizeof k->what, "%s",
                  p->graph->line[p->step[s].line].op->name);
-        ok = nb_card_find_product(e, s);
-        if (ok && !k->product) ok = find_job(e, s);
+        ok = p->step[s].gemm ? nb_card_find_product(e, s) : find_job(e, s);
+        if (ok && k->job && k->job->workspace > e->workspace)
+            e->workspace = k->job->workspace;
     }
     nb_scope_close(0, NULL);
     return ok;

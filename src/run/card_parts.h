@@ -8,22 +8,21 @@
 #include "backend/cuda/print.h"
 #include "run/card.h"
 
-/* What a step is: a kernel, a product, a job, or else a call that the CPU runs
- * or that is at home anywhere. */
+/* What a step is: a kernel, a job, or else a call that the CPU runs or that is
+ * at home anywhere. */
 struct nb_card_step {
     nb_card_code *code;
     nb_printed how;
     int64_t blocks;
     char *args; /* pointers, then parameters */
-    nb_card_gemm *product;
     nb_card_job *job;
     char what[96]; /* the ops, for errors */
 };
 
-/* Products and jobs of e's calls, prepared. */
+/* Jobs of e's calls and products, prepared. */
 bool nb_card_find_calls(nb_exec *e);
 
-/* The product that step s is, if the library makes it. */
+/* The job of step s, a product of matrices. */
 bool nb_card_find_product(nb_exec *e, int s);
 
 #endif

@@ -12,6 +12,7 @@
 
 #include "core/convert.h"
 #include "core/debug.h"
+#include "lower/gemm.h"
 #include "lower/passes.h"
 #include "lower/rewrite.h"
 #include "ops/print.h"
@@ -365,13 +366,15 @@ typedef struct checker {
 
 static int group_of(const nb_plan *p, int s)
 {
-    return p->step[s].nest ? p->group[p->step[s].line] : -1;
+    const nb_step *step = &p->step[s];
+    return step->nest || step->gemm ? p->group[step->line] : -1;
 }
 
 static bool is_together(const nb_plan *p, int s, int t)
 {
-    return t >= 0 && t < p->nsteps && group_of(p, s) >= 0 &&
-           group_of(p, s) == group_of(p, t);
+    return t >= 0 && t < p->nsteps &&
+           (p->step[s].line == p->step[t].line ||
+            (group_of(p, s) >= 0 && group_of(p, s) == group_of(p, t)));
 }
 
 /* The lines that the step computes, and those that look at them. */
@@ -511,6 +514,22 @@ static bool report(checker *c, int k, difference d)
     return false;
 }
 
+static bool writes(const nb_step *s, int k)
+{
+    const nb_gemm *g = s->gemm;
+    bool keeps = g && g->end == NB_END_GELU && g->kept.buffer >= 0;
+    if (g)
+        return s->buffer[g->c.buffer] == k ||
+               (keeps && s->buffer[g->kept.buffer] == k) ||
+               (g->sums.buffer >= 0 && s->buffer[g->sums.buffer] == k);
+    for (int v = 0; v < s->nest->n; v++) {
+        const nb_nest_value *store = &s->nest->value[v];
+        if (store->kind == NB_NEST_STORE && s->buffer[store->buffer] == k)
+            return true;
+    }
+    return false;
+}
+
 /* Whether the steps of the nest, or the step, store line k. */
 static bool is_stored(const checker *c, int k)
 {
@@ -520,12 +539,7 @@ static bool is_stored(const checker *c, int k)
     if (group_of(p, c->step) < 0)
         return k == p->step[c->step].line || l->op == &nb_op_part;
     for (int s = c->step; is_together(p, c->step, s); s++)
-        for (int v = 0; v < p->step[s].nest->n; v++) {
-            const nb_nest_value *store = &p->step[s].nest->value[v];
-            if (store->kind == NB_NEST_STORE &&
-                p->step[s].buffer[store->buffer] == k)
-                return true;
-        }
+        if (writes(&p->step[s], k)) return true;
     return false;
 }
 

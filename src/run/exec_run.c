@@ -274,6 +274,17 @@ static bool run_job(run *r, int s)
     return ok;
 }
 
+static bool run_gemm(run *r, int s)
+{
+    enum { MOST = 8 };
+    const nb_step *step = &r->e->plan->step[s];
+    char *at[MOST];
+    for (int b = 0; b < step->nbuffers; b++)
+        at[b] = r->f->block[step->buffer[b]];
+    return nb_card_run_job(r->e, s, at, NULL,
+                           r->f->arena->data + nb_frame_arena(r->e));
+}
+
 /* The value of line k, of a shape that is the line's but for the lanes. */
 static nb_tensor *leaf_of(run *r, int k, const nb_shape *shape)
 {
@@ -331,10 +342,7 @@ static bool run_step(run *r, int s, const char *name)
     const nb_plan *p = r->e->plan;
     const nb_product *product = r->e->kernel[s].product;
     int line = p->step[s].line;
-    const int *in = p->graph->line[line].in;
-    if (nb_card_is_product(r->e, s))
-        return nb_card_run_product(r->e, s, data_of(r, in[0]),
-                                   data_of(r, in[1]), r->f->block[line]);
+    if (p->step[s].gemm) return run_gemm(r, s);
     if (nb_card_is_job(r->e, s)) return run_job(r, s);
     return p->step[s].nest ? run_nest(r, s, name)
            : product       ? run_product(r, product, line)

@@ -2,10 +2,9 @@
  *
  * It knows matrices by columns: one stored by rows is its transpose, and a
  * result stored by rows is that of C' = B' A'. */
-#include "backend/cuda/blaslt.h"
+#include "backend/cuda/blaslt_parts.h"
 
 #include "backend/cuda/find.h"
-#include "backend/cuda/memory.h"
 #include "base/dl.h"
 #include "base/memory.h"
 
@@ -17,26 +16,31 @@
 enum {
     COMPUTE_32F = 68,
     COMPUTE_64F = 70,
+    COMPUTE_TF32 = 77,
     R_32F = 0,
     R_64F = 1,
     R_16F = 2,
     R_16BF = 14,
     DESC_TRANSA = 3,
     DESC_TRANSB = 4,
+    DESC_EPILOGUE = 7,
+    DESC_BIAS = 8,
+    DESC_AUX = 11,
+    DESC_AUX_LD = 12,
+    DESC_AUX_STEP = 13,
+    DESC_BIAS_TYPE = 26,
     LAYOUT_BATCH = 5,
     LAYOUT_STEP = 6,
-    PREFERENCE_WORKSPACE = 1
+    EPILOGUE_NONE = 1,
+    EPILOGUE_RELU = 2,
+    EPILOGUE_BIAS = 4,
+    EPILOGUE_SUMS = 16,
+    EPILOGUE_GELU = 32,
+    EPILOGUE_GELU_SLOPE = 64,
+    EPILOGUE_AUX = 128
 };
 
-enum { WORKSPACE = 32 << 20 };
-
-#define BLASLT(name, arguments) int(*name) arguments;
-static struct {
-#include "backend/cuda/blaslt.def"
-} api;
-#undef BLASLT
-
-#define BLASLT(name, arguments) "cublasLt" #name,
+#define BLASLT(result, name, arguments) "cublasLt" #name,
 static const char *const names[] = {
 #include "backend/cuda/blaslt.def"
 };
@@ -44,6 +48,7 @@ static const char *const names[] = {
 
 enum { FUNCTIONS = sizeof names / sizeof *names };
 
+static nb_blaslt api;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool opened;
 
@@ -73,64 +78,7 @@ bool nb_blaslt_there(void)
     return opened;
 }
 
-/* A matrix by columns: rows, columns, ld, and whether it is then transposed. */
-typedef struct layout {
-    int64_t rows, columns, ld;
-    int transposed;
-} layout;
-
-/* Of r x c with those strides; false: neither is 1. */
-static bool by_columns(int64_t r, int64_t c, const int64_t *stride, layout *to)
-{
-    if ((stride[0] == 1 || r == 1) && (c == 1 || stride[1] >= r)) {
-        *to = (layout){r, c, c == 1 ? r : stride[1], 0};
-        return true;
-    }
-    if ((stride[1] == 1 || c == 1) && (r == 1 || stride[0] >= c)) {
-        *to = (layout){c, r, r == 1 ? c : stride[0], 1};
-        return true;
-    }
-    return false;
-}
-
-static bool find_layouts(const nb_gemm_form *f, layout *a, layout *b, layout *c,
-                         bool *swapped)
-{
-    if (!by_columns(f->m, f->n, f->c, c)) return false;
-    *swapped = c->transposed;
-    if (!*swapped)
-        return by_columns(f->m, f->k, f->a, a) &&
-               by_columns(f->k, f->n, f->b, b);
-    int64_t at[2] = {f->a[1], f->a[0]}, bt[2] = {f->b[1], f->b[0]};
-    return by_columns(f->n, f->k, bt, a) && by_columns(f->k, f->m, at, b);
-}
-
-bool nb_blaslt_takes(const nb_gemm_form *f)
-{
-    layout a, b, c;
-    bool swapped;
-    return f->m > 0 && f->n > 0 && f->k > 0 && f->batch > 0 &&
-           f->m <= INT32_MAX && f->n <= INT32_MAX && f->k <= INT32_MAX &&
-           find_layouts(f, &a, &b, &c, &swapped);
-}
-
-/* Begins with the algorithm, as the library lays it out. */
-typedef struct heuristic {
-    uint64_t algo[8];
-    size_t workspace;
-    int status;
-    float waves;
-    int reserved[4];
-} heuristic;
-
-struct nb_card_gemm {
-    nb_card *card;
-    void *handle, *desc, *a, *b, *c;
-    heuristic found;
-    bool swapped, wide;
-};
-
-static bool check(int status, const char *what)
+bool nb_blaslt_check(int status, const char *what)
 {
     if (!status) return true;
     return nb_fail(NB_ERUNTIME, "cuBLASLt: %s failed with status %d", what,
@@ -145,7 +93,7 @@ static void *handle_of(nb_card *c)
     if (c->id >= 64) return nb_fail(NB_ERUNTIME, "cuBLASLt: card %d", c->id);
     pthread_mutex_lock(&lock);
     if (!handle[c->id] && nb_card_enter(c) &&
-        !check(api.Create(&handle[c->id]), "starting"))
+        !nb_blaslt_check(api.Create(&handle[c->id]), "starting"))
         handle[c->id] = NULL;
     pthread_mutex_unlock(&lock);
     return handle[c->id];
@@ -159,97 +107,241 @@ static int type_of(nb_dtype d)
                           : R_32F;
 }
 
-static bool make_layout(void **to, const nb_gemm_form *f, const layout *l,
-                        int64_t step)
+static bool is_narrow(nb_dtype d)
 {
-    int batch = (int)f->batch;
-    return check(api.MatrixLayoutCreate(to, type_of(f->dtype),
-                                        (uint64_t)l->rows, (uint64_t)l->columns,
-                                        l->ld),
-                 "a layout") &&
-           check(api.MatrixLayoutSetAttribute(*to, LAYOUT_BATCH, &batch,
-                                              sizeof batch),
-                 "a batch") &&
-           check(api.MatrixLayoutSetAttribute(*to, LAYOUT_STEP, &step,
-                                              sizeof step),
-                 "a batch");
+    return d == NB_F16 || d == NB_BF16;
 }
 
-static bool choose(nb_card_gemm *g)
+/* A matrix of r x c elements: its layout, and whether it is then transposed. */
+static bool lay_out(nb_blaslt_call *b, void **to, const nb_gemm_part *p,
+                    int64_t r, int64_t c, bool turned, int *transposed)
 {
-    void *preference = NULL;
-    size_t most = WORKSPACE;
-    int n = 0;
-    bool ok =
-        check(api.MatmulPreferenceCreate(&preference), "a preference") &&
-        check(api.MatmulPreferenceSetAttribute(preference, PREFERENCE_WORKSPACE,
-                                               &most, sizeof most),
-              "a preference") &&
-        check(api.MatmulAlgoGetHeuristic(g->handle, g->desc, g->a, g->b, g->c,
-                                         g->c, preference, 1, &g->found, &n),
-              "choosing an algorithm");
-    if (ok && !n) ok = nb_fail(NB_ERUNTIME, "cuBLASLt: no algorithm fits");
-    if (preference) api.MatmulPreferenceDestroy(preference);
-    return ok;
+    int64_t row = turned ? p->column : p->row;
+    int64_t column = turned ? p->row : p->column;
+    bool by_rows = nb_matrix_lies(r, c, row, column) == NB_LIES_BY_ROWS;
+    int64_t ld = nb_matrix_leap(r, c, row, column);
+    int last = b->g.nouter - 1;
+    int batch = last < 0 ? 1 : (int)b->g.outer[last];
+    int64_t step = last < 0 ? 0 : p->step[last];
+    *transposed = by_rows;
+    return nb_blaslt_check(
+               b->api->MatrixLayoutCreate(to, type_of(p->dtype),
+                                          (uint64_t)(by_rows ? c : r),
+                                          (uint64_t)(by_rows ? r : c), ld),
+               "a layout") &&
+           nb_blaslt_check(b->api->MatrixLayoutSetAttribute(
+                               *to, LAYOUT_BATCH, &batch, sizeof batch),
+                           "a batch") &&
+           nb_blaslt_check(b->api->MatrixLayoutSetAttribute(*to, LAYOUT_STEP,
+                                                            &step, sizeof step),
+                           "a batch");
 }
 
-static bool make(nb_card_gemm *g, const nb_gemm_form *f)
+static bool lay_out_all(nb_blaslt_call *b, int *ta, int *tb)
 {
-    layout a, b, c;
-    g->wide = f->dtype == NB_F64;
-    int compute = g->wide ? COMPUTE_64F : COMPUTE_32F;
-    if (!find_layouts(f, &a, &b, &c, &g->swapped))
-        return nb_fail(NB_ERUNTIME, "cuBLASLt: matrices with gaps");
-    bool s = g->swapped;
-    return check(
-               api.MatmulDescCreate(&g->desc, compute, g->wide ? R_64F : R_32F),
+    const nb_gemm *g = &b->g;
+    int tc;
+    b->swapped =
+        nb_matrix_lies(g->m, g->n, g->c.row, g->c.column) == NB_LIES_BY_ROWS;
+    if (!b->swapped)
+        return lay_out(b, &b->first, &g->a, g->m, g->k, false, ta) &&
+               lay_out(b, &b->second, &g->b, g->k, g->n, false, tb) &&
+               lay_out(b, &b->c, &g->c, g->m, g->n, false, &tc);
+    return lay_out(b, &b->first, &g->b, g->n, g->k, true, ta) &&
+           lay_out(b, &b->second, &g->a, g->k, g->m, true, tb) &&
+           lay_out(b, &b->c, &g->c, g->n, g->m, true, &tc);
+}
+
+static bool set(nb_blaslt_call *b, int which, const void *at, size_t n)
+{
+    return nb_blaslt_check(
+        b->api->MatmulDescSetAttribute(b->desc, which, at, n), "a product");
+}
+
+static int epilogue_of(const nb_gemm *g)
+{
+    static const int of[] = {[NB_END_NONE] = 0,
+                             [NB_END_RELU] = EPILOGUE_RELU,
+                             [NB_END_GELU] = EPILOGUE_GELU,
+                             [NB_END_GELU_SLOPE] = EPILOGUE_GELU_SLOPE};
+    int e = of[g->end];
+    if (g->bias.buffer >= 0) e |= EPILOGUE_BIAS;
+    if (g->kept.buffer >= 0) e |= EPILOGUE_AUX;
+    if (g->sums.buffer >= 0) e |= EPILOGUE_SUMS;
+    return e ? e : EPILOGUE_NONE;
+}
+
+static bool describe_end(nb_blaslt_call *b)
+{
+    const nb_gemm *g = &b->g;
+    const nb_gemm_beside *v = g->sums.buffer >= 0 ? &g->sums : &g->bias;
+    int e = epilogue_of(g), type = type_of(v->dtype);
+    int64_t ld = nb_matrix_leap(g->m, g->n, g->c.row, g->c.column);
+    int64_t step = g->nouter ? g->c.step[g->nouter - 1] : 0;
+    if (!set(b, DESC_EPILOGUE, &e, sizeof e)) return false;
+    if (v->buffer >= 0 && v->dtype != g->c.dtype &&
+        !set(b, DESC_BIAS_TYPE, &type, sizeof type))
+        return false;
+    return g->kept.buffer < 0 || (set(b, DESC_AUX_LD, &ld, sizeof ld) &&
+                                  set(b, DESC_AUX_STEP, &step, sizeof step));
+}
+
+static int compute_of(nb_dtype d)
+{
+    const char *tf32 = getenv("NABLA_TF32");
+    if (d == NB_F64) return COMPUTE_64F;
+    return d == NB_F32 && tf32 && !strcmp(tf32, "1") ? COMPUTE_TF32
+                                                     : COMPUTE_32F;
+}
+
+static bool describe(nb_blaslt_call *b)
+{
+    int ta, tb;
+    nb_dtype d = b->g.a.dtype;
+    return nb_blaslt_check(
+               b->api->MatmulDescCreate(&b->desc, compute_of(d),
+                                        d == NB_F64 ? R_64F : R_32F),
                "a product") &&
-           check(api.MatmulDescSetAttribute(g->desc, DESC_TRANSA, &a.transposed,
-                                            sizeof(int)),
-                 "a product") &&
-           check(api.MatmulDescSetAttribute(g->desc, DESC_TRANSB, &b.transposed,
-                                            sizeof(int)),
-                 "a product") &&
-           make_layout(&g->a, f, &a, f->step[s ? 1 : 0]) &&
-           make_layout(&g->b, f, &b, f->step[s ? 0 : 1]) &&
-           make_layout(&g->c, f, &c, f->step[2]) && choose(g);
+           lay_out_all(b, &ta, &tb) && set(b, DESC_TRANSA, &ta, sizeof ta) &&
+           set(b, DESC_TRANSB, &tb, sizeof tb) && describe_end(b);
 }
 
-nb_card_gemm *nb_card_gemm_new(nb_card *c, const nb_gemm_form *f)
+static void close_call(nb_card_job *j)
 {
-    nb_card_gemm *g = nb_alloc_zero(sizeof *g);
-    if (!g) return NULL;
-    g->card = c;
-    if ((g->handle = handle_of(c)) && make(g, f)) return g;
-    nb_card_gemm_free(g);
+    nb_blaslt_call *b = (nb_blaslt_call *)j;
+    if (b->desc) b->api->MatmulDescDestroy(b->desc);
+    if (b->first) b->api->MatrixLayoutDestroy(b->first);
+    if (b->second) b->api->MatrixLayoutDestroy(b->second);
+    if (b->c) b->api->MatrixLayoutDestroy(b->c);
+    pthread_mutex_destroy(&b->lock);
+    nb_free(b);
+}
+
+/* The address of something beside, at a point where C is `moved` elements from
+ * its start. */
+static char *beside(const nb_gemm_beside *v, char *const *at, int64_t moved)
+{
+    return v->buffer < 0 ? NULL
+                         : at[v->buffer] + (v->offset + moved) *
+                                               (int64_t)nb_dtype_size(v->dtype);
+}
+
+static bool point_at(nb_blaslt_call *b, char *const *at, int64_t moved)
+{
+    const nb_gemm *g = &b->g;
+    void *vector = beside(g->sums.buffer >= 0 ? &g->sums : &g->bias, at, 0);
+    void *kept = beside(&g->kept, at, moved);
+    return (!vector || set(b, DESC_BIAS, &vector, sizeof vector)) &&
+           (!kept || set(b, DESC_AUX, &kept, sizeof kept));
+}
+
+static char *part_at(const nb_gemm_part *p, char *const *at, int64_t moved)
+{
+    return at[p->buffer] +
+           (p->offset + moved) * (int64_t)nb_dtype_size(p->dtype);
+}
+
+/* At a point of the outer axes but the last. */
+static bool multiply(nb_blaslt_call *b, char *const *at, const int64_t *moved,
+                     char *workspace, const char *what)
+{
+    const nb_gemm *g = &b->g;
+    double scale = g->scale, add = g->add.buffer >= 0;
+    float scale_f = (float)scale, add_f = (float)add;
+    bool wide = g->a.dtype == NB_F64;
+    char *x = part_at(&g->a, at, moved[0]), *y = part_at(&g->b, at, moved[1]);
+    char *c = part_at(&g->c, at, moved[2]);
+    char *added = beside(&g->add, at, moved[2]);
+    int status = 0;
+    pthread_mutex_lock(&b->lock);
+    bool ok = point_at(b, at, moved[2]);
+    if (ok)
+        status = b->api->Matmul(
+            b->handle, b->desc, wide ? (void *)&scale : &scale_f,
+            b->swapped ? y : x, b->first, b->swapped ? x : y, b->second,
+            wide ? (void *)&add : &add_f, added ? added : c, b->c, c, b->c,
+            b->choice.algo, workspace, b->choice.workspace, b->card->stream);
+    pthread_mutex_unlock(&b->lock);
+    nb_card_launched(b->card, what);
+    return ok && nb_blaslt_check(status, what);
+}
+
+bool nb_blaslt_once(nb_blaslt_call *b, char *const *at, char *workspace,
+                    const char *what)
+{
+    return multiply(b, at, (int64_t[3]){0}, workspace, what);
+}
+
+static bool run(nb_card_job *j, char *const *in, char *const *out,
+                char *workspace, const char *what)
+{
+    nb_blaslt_call *b = (nb_blaslt_call *)j;
+    const nb_gemm *g = &b->g;
+    int64_t point[NB_MAX_DIMS] = {0};
+    (void)out;
+    if (!nb_card_enter(b->card)) return false;
+    for (;;) {
+        int64_t moved[3] = {0};
+        int i = g->nouter - 2;
+        for (int o = 0; o <= i; o++) {
+            moved[0] += point[o] * g->a.step[o];
+            moved[1] += point[o] * g->b.step[o];
+            moved[2] += point[o] * g->c.step[o];
+        }
+        if (!multiply(b, in, moved, workspace, what)) return false;
+        while (i >= 0 && ++point[i] == g->outer[i])
+            point[i--] = 0;
+        if (i < 0) return true;
+    }
+}
+
+static nb_blaslt_call *open_call(nb_card *c, const nb_gemm *g)
+{
+    nb_blaslt_call *b = nb_alloc_zero(sizeof *b);
+    if (!b) return NULL;
+    b->api = &api;
+    b->card = c;
+    b->g = *g;
+    pthread_mutex_init(&b->lock, NULL);
+    b->job = (nb_card_job){.run = run, .free = close_call};
+    if ((b->handle = handle_of(c)) && describe(b)) return b;
+    close_call(&b->job);
     return NULL;
 }
 
-void nb_card_gemm_free(nb_card_gemm *g)
+static bool fits(const nb_gemm *g)
 {
-    if (!g) return;
-    if (g->desc) api.MatmulDescDestroy(g->desc);
-    if (g->a) api.MatrixLayoutDestroy(g->a);
-    if (g->b) api.MatrixLayoutDestroy(g->b);
-    if (g->c) api.MatrixLayoutDestroy(g->c);
-    nb_free(g);
+    bool ends = g->end == NB_END_GELU || g->end == NB_END_GELU_SLOPE;
+    bool same = g->c.dtype == g->a.dtype ||
+                (is_narrow(g->a.dtype) && g->c.dtype == NB_F32);
+    int64_t batch = g->nouter ? g->outer[g->nouter - 1] : 1;
+    return g->m > 0 && g->n > 0 && g->k > 0 && g->m <= INT32_MAX &&
+           g->n <= INT32_MAX && g->k <= INT32_MAX && batch <= INT32_MAX &&
+           g->a.dtype == g->b.dtype && nb_dtype_is_float(g->a.dtype) && same &&
+           (!ends || is_narrow(g->c.dtype));
 }
 
-bool nb_card_gemm_run(const nb_card_gemm *g, const void *a, const void *b,
-                      void *c, const char *what)
+/* Of plain products there is always one. */
+bool nb_blaslt_takes(nb_card *c, const nb_gemm *g)
 {
-    static const double one = 1, none = 0;
-    static const float one_f = 1, none_f = 0;
-    size_t n = g->found.workspace, room = 0;
-    if (!nb_card_enter(g->card)) return false;
-    void *space = n ? nb_card_alloc(g->card, n, &room) : NULL;
-    if (n && !space) return false;
-    const void *first = g->swapped ? b : a, *second = g->swapped ? a : b;
-    int status = api.Matmul(
-        g->handle, g->desc, g->wide ? (const void *)&one : &one_f, first, g->a,
-        second, g->b, g->wide ? (const void *)&none : &none_f, c, g->c, c, g->c,
-        g->found.algo, space, n, g->card->stream);
-    nb_card_free(g->card, space, room);
-    nb_card_launched(g->card, what);
-    return check(status, what);
+    bool found = true;
+    if (!fits(g)) return false;
+    if (epilogue_of(g) == EPILOGUE_NONE && g->add.buffer < 0) return true;
+    nb_blaslt_call *b = open_call(c, g);
+    bool ok = b && nb_blaslt_find(b, &found);
+    if (b) close_call(&b->job);
+    if (!ok) nb_error_clear();
+    return ok && found;
+}
+
+nb_card_job *nb_blaslt_job(nb_card *c, const nb_gemm *g)
+{
+    nb_blaslt_call *b = open_call(c, g);
+    if (!b) return NULL;
+    if (nb_blaslt_choose(b)) {
+        b->job.workspace = b->choice.workspace;
+        return &b->job;
+    }
+    close_call(&b->job);
+    return NULL;
 }

@@ -1,33 +1,25 @@
 /* blaslt.h - matrix products on a card, by cuBLASLt.
  *
- * The library is opened when first asked for; without it nothing here works,
- * and products are loops.  NABLA_CUBLASLT names another file, or "none". */
+ * The library is opened when first asked for.  NABLA_CUBLASLT names another
+ * file, or "none".  f16 and bf16 are summed in float32, float32 as that and not
+ * in fewer bits; NABLA_TF32=1 allows the latter.
+ *
+ * Which of its algorithms makes a large product is found by trying the first
+ * few, once: the choice is kept on disk with the kernels.  NABLA_TUNE=0 takes
+ * the library's first, NABLA_TUNE=all tries for small products too. */
 #ifndef NB_CUDA_BLASLT_H
 #define NB_CUDA_BLASLT_H
 
-#include "backend/cuda/card.h"
-#include "nabla/dtype.h"
-
-/* C = A B, times as many as there are in the batch.  C is m x n, k is summed.
- * Strides count elements; of each matrix one of its two is 1, or its extent is
- * one.  f16 and bf16 are summed in float32, float32 as that. */
-typedef struct nb_gemm_form {
-    nb_dtype dtype;
-    int64_t m, n, k, batch;
-    int64_t a[2], b[2], c[2]; /* strides: rows, columns */
-    int64_t step[3];          /* from one matrix of a batch to the next */
-} nb_gemm_form;
+#include "backend/cuda/call.h"
+#include "lower/gemm.h"
 
 bool nb_blaslt_there(void);
 
-/* Whether it can be done where it lies. */
-bool nb_blaslt_takes(const nb_gemm_form *f);
+/* Whether the library has an algorithm for it. */
+bool nb_blaslt_takes(nb_card *c, const nb_gemm *g);
 
-/* A product, its algorithm chosen; NULL with an error. */
-typedef struct nb_card_gemm nb_card_gemm;
-nb_card_gemm *nb_card_gemm_new(nb_card *c, const nb_gemm_form *f);
-void nb_card_gemm_free(nb_card_gemm *g);
-bool nb_card_gemm_run(const nb_card_gemm *g, const void *a, const void *b,
-                      void *c, const char *what);
+/* The job of a product, which is given the buffers of its step; NULL with an
+ * error. */
+nb_card_job *nb_blaslt_job(nb_card *c, const nb_gemm *g);
 
 #endif
