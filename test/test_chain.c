@@ -8,6 +8,7 @@
 #include "nabla/nabla.h"
 #include "run/exec.h"
 #include "support/check.h"
+#include "support/there.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -494,6 +495,7 @@ static void memory_runs_out(void)
 
 int main(void)
 {
+    there_open();
     unsetenv("NABLA_DISABLE");
     unsetenv("NABLA_DUMP");
     if (!nb_llvm_there()) return 0;

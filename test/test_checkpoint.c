@@ -1,6 +1,7 @@
 /* test_checkpoint.c - checkpoints compute what the function does, derivatives
  * of any order included; what they keep, and what that costs. */
 #include "support/check.h"
+#include "support/there.h"
 
 #include "base/memory.h"
 #include "core/graph.h"
@@ -339,10 +340,10 @@ static double most(nb_func *f, int nx)
     nb_tensor *x = nb_full(1, (int64_t[]){LENGTH}, nb_num(0.5), NB_F64);
     nb_tensor *y = NULL, *in[] = {x, x};
     nb_realize(x);
-    nb_block_peak_reset();
-    size_t before = nb_block_bytes();
+    there_peak_reset();
+    size_t before = there_bytes();
     bool ok = (y = nb_func_call1(f, nx, in)) && nb_realize(y) == NB_OK;
-    double n = (double)(nb_block_peak() - before) / (8.0 * LENGTH);
+    double n = (double)(there_peak() - before) / (8.0 * LENGTH);
     nb_scope_close(0, NULL);
     return ok ? n : -1;
 }
@@ -400,6 +401,7 @@ static bool second_order(void)
 
 int main(void)
 {
+    there_open();
     static void (*const all[])(void) = {values, policies, memory, misuse};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         nb_scope_open();

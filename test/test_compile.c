@@ -5,6 +5,7 @@
  * inputs in each other dtype.  Then the parts: what fuses, what is kept in
  * memory, what the cache counts, what is refused. */
 #include "support/subject.h"
+#include "support/there.h"
 
 #include "backend/cpu/llvm.h"
 
@@ -142,7 +143,7 @@ static nb_tensor *ramp(int64_t n)
     float v[64];
     for (int i = 0; i < 64; i++)
         v[i] = (float)(i % 7) - 2;
-    return nb_constant(NB_F32, 1, &n, v);
+    return given(NB_F32, 1, &n, v);
 }
 
 static nb_status wave(void *ctx, int nx, nb_tensor *const *x, int *ny,
@@ -287,8 +288,7 @@ static void donated_memory_is_taken(void)
         v[i] = (float)(i % 5) * 0.1f;
     int64_t size[] = {8, 8};
     nb_func *f = nb_func_new(products, NULL);
-    nb_tensor *x[] = {nb_constant(NB_F32, 2, size, v),
-                      nb_constant(NB_F32, 2, size, v)};
+    nb_tensor *x[] = {given(NB_F32, 2, size, v), given(NB_F32, 2, size, v)};
     nb_tensor *want = nb_func_call1(f, 2, x), *y, *held = x[0];
     nb_executable *e = NULL;
     int ny = 1;
@@ -452,6 +452,7 @@ static void sentences(void)
 
 int main(int argc, char **argv)
 {
+    there_open();
     if (!nb_llvm_there()) return printf("no LLVM here\n"), 77;
     nb_op *op;
     for (int i = 0; (op = nb_op_at(i)); i++) {

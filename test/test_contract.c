@@ -5,6 +5,7 @@
 #include "support/forms.h"
 #include "support/sample.h"
 #include "support/sentence.h"
+#include "support/there.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +20,7 @@ static nb_tensor *counting(nb_dtype d, int rank, const int64_t *size)
     double v[64];
     for (int i = 0; i < 64; i++)
         v[i] = i + 1;
-    return nb_cast(nb_constant(NB_F64, rank, size, v), d);
+    return nb_cast(given(NB_F64, rank, size, v), d);
 }
 
 /* matmul */
@@ -112,7 +113,7 @@ static nb_tensor *integers(nb_dtype d, const int64_t *size, int seed)
     double v[3 * 20 * 33];
     for (int i = 0; i < (int)(sizeof v / sizeof *v); i++)
         v[i] = (i * (17 + seed) + i / 7) % 11 - 5;
-    return nb_cast(nb_constant(NB_F64, 3, size, v), d);
+    return nb_cast(given(NB_F64, 3, size, v), d);
 }
 
 /* In place, turned over, and packed; in batches of little products. */
@@ -337,6 +338,7 @@ static void test_running_out_of_memory_is_an_error(void **s)
 
 int main(void)
 {
+    there_open();
     const struct CMUnitTest tests[] = {
         TEST(test_matmul_takes_a_vector_for_a_row_or_a_column),
         TEST(test_matmul_broadcasts_leading_axes),

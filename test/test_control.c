@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "support/check.h"
+#include "support/there.h"
 
 #include "base/memory.h"
 #include "transform/func.h"
@@ -950,7 +951,7 @@ static int close_scope(void **state)
     for (int open = 0; open < 20; open++) /* a test that fails leaves some */
         nb_scope_close(0, NULL);
     nb_caches_clear();
-    return nb_nodes_live() != 0 || !all_closed();
+    return nodes_left() != 0 || !all_closed();
 }
 
 static void expect_error(nb_status s, nb_status code, const char *text)
@@ -1410,7 +1411,7 @@ static void each_lane_stops_by_itself(void **state)
 {
     const int64_t v[] = {1, 7, 27, 2, 97, 6};
     (void)state;
-    nb_tensor *x = nb_constant(NB_I64, 1, (int64_t[]){6}, v);
+    nb_tensor *x = given(NB_I64, 1, (int64_t[]){6}, v);
     nb_func *f = nb_vmap(fn(stopping_time, NULL), NULL);
     EXPECT(nb_func_call1(f, 1, &x), 0, 16, 111, 1, 118, 8);
     nb_tensor *two = nb_reshape(x, 2, (int64_t[]){2, 3});
@@ -1762,7 +1763,7 @@ static void every_allocation_may_fail(void **state)
     const twins *t = *state;
     bool done = false;
     assert_true(attempt(t->loop)); /* fills tables kept for good */
-    int64_t before = nb_memory_live();
+    int64_t before = memory_left();
     for (int64_t n = 1; !done; n += 1 + n / 100) { /* the first ones all */
         nb_fault_set(n);
         done = attempt(t->loop);
@@ -1771,10 +1772,10 @@ static void every_allocation_may_fail(void **state)
             fail_msg("allocation %lld: code %d, %s", (long long)n,
                      nb_error_code(), nb_error_message());
         nb_error_clear();
-        if (nb_memory_live() != before)
+        if (memory_left() != before)
             fail_msg("allocation %lld: %lld leak", (long long)n,
-                     (long long)(nb_memory_live() - before));
-        assert_int_equal(nb_nodes_live(), 0);
+                     (long long)(memory_left() - before));
+        assert_int_equal(nodes_left(), 0);
         assert_true(all_closed());
     }
     assert_true(attempt(t->loop));
@@ -1784,6 +1785,7 @@ static void every_allocation_may_fail(void **state)
 
 int main(void)
 {
+    there_open();
     const struct CMUnitTest sentences[] = {
         SENTENCE(a_carry_must_come_back_as_what_it_was),
         SENTENCE(lengths_must_agree),

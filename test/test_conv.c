@@ -5,6 +5,7 @@
 #include "support/forms.h"
 #include "support/sample.h"
 #include "support/sentence.h"
+#include "support/there.h"
 #include "transform/derive.h"
 
 #include <math.h>
@@ -204,8 +205,8 @@ static void test_every_number_convolves_in_itself(void **s)
     double image[] = {1, 2, 3, 4, 5, 6}, taps[] = {1, 2, 3, 4}, v[4];
     (void)s;
     for (nb_dtype d = NB_I8; d < NB_NDTYPES; d++) {
-        nb_tensor *x = nb_cast(nb_constant(NB_F64, 3, L(1, 3, 2), image), d);
-        nb_tensor *f = nb_cast(nb_constant(NB_F64, 3, L(2, 2, 1), taps), d);
+        nb_tensor *x = nb_cast(given(NB_F64, 3, L(1, 3, 2), image), d);
+        nb_tensor *f = nb_cast(given(NB_F64, 3, L(2, 2, 1), taps), d);
         nb_tensor *y = nb_conv1d(x, f, NULL);
         assert_int_equal(nb_dtype_of(y), d);
         assert_int_equal(nb_read(y, NB_F64, v), NB_OK);
@@ -258,10 +259,8 @@ static void test_padding_counts_in_a_mean_not_in_a_maximum(void **s)
 /* Everything that equals the maximum gets the whole of its cotangent. */
 static void test_ties_share_nothing(void **s)
 {
-    nb_tensor *x =
-        nb_constant(NB_F64, 4, L(1, 1, 4, 1), (double[]){1, 3, 3, 2});
-    nb_tensor *ct =
-        nb_constant(NB_F64, 4, L(1, 1, 3, 1), (double[]){1, 10, 100});
+    nb_tensor *x = given(NB_F64, 4, L(1, 1, 4, 1), (double[]){1, 3, 3, 2});
+    nb_tensor *ct = given(NB_F64, 4, L(1, 1, 3, 1), (double[]){1, 10, 100});
     nb_pool how = {.kernel_size = {1, 2}, .stride = {1, 1}};
     nb_tensor *fresh, *cx = NULL;
     double v[4];
@@ -320,6 +319,7 @@ static void test_running_out_of_memory_is_an_error(void **s)
 
 int main(void)
 {
+    there_open();
     const struct CMUnitTest tests[] = {
         TEST(test_a_number_stands_for_a_pair),
         TEST(test_padding_is_one_two_or_four_numbers),

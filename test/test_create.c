@@ -2,6 +2,7 @@
  * counts, dtypes, lengths at the edges, refusals. */
 #include "core/lanes.h"
 #include "nabla/nabla.h"
+#include "support/there.h"
 #include "transform/derive.h"
 
 #include <math.h>
@@ -25,7 +26,7 @@ static int close_scope(void **state)
     nb_scope_close(0, NULL);
     nb_error_clear();
     nb_default_float_set(NB_F32);
-    return nb_stats_get().nodes_live != 0;
+    return nodes_left() != 0;
 }
 
 #define L(...)     ((int64_t[]){__VA_ARGS__})
@@ -293,6 +294,7 @@ static void test_what_is_no_dtype_is_refused(void **s)
 
 int main(void)
 {
+    there_open();
     const struct CMUnitTest tests[] = {
         TEST(test_iota_counts_in_every_dtype),
         TEST(test_iota_is_long),

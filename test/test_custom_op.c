@@ -2,6 +2,7 @@
  * catalogue: alone, in words of transforms, compiled; and what is wrong with a
  * description or a source is said. */
 #include "support/check.h"
+#include "support/there.h"
 
 #include "base/memory.h"
 #include "core/graph.h"
@@ -713,7 +714,7 @@ static void faults(void)
     nb_scope_open();
     expect(program(path), "the program runs: %s", nb_error_message());
     nb_scope_close(0, NULL);
-    int64_t live = nb_memory_live();
+    int64_t live = memory_left();
     int n = 1, bad = 0;
     for (bool done = false; !done && n < 5000; n++) {
         nb_scope_open();
@@ -724,13 +725,14 @@ static void faults(void)
         if (!ok && nb_error_code() != NB_EMEMORY) bad++;
         nb_error_clear();
         nb_scope_close(0, NULL);
-        if (nb_memory_live() != live) bad++, live = nb_memory_live();
+        if (memory_left() != live) bad++, live = memory_left();
     }
     expect(n > 100 && n < 5000 && !bad, "%d of %d faults went wrong", bad, n);
 }
 
 int main(void)
 {
+    there_open();
     static void (*const all[])(void) = {
         values,  threads,   hidden,     compiled, listed,
         refused, failing,   linear,     sources,  bad_sources,

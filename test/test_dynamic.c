@@ -5,6 +5,7 @@
  * the parts: formulas, which sizes are one, when a program is recorded again,
  * what is refused, what memory it takes. */
 #include "support/subject.h"
+#include "support/there.h"
 
 #include "backend/cpu/llvm.h"
 #include "core/convert.h"
@@ -39,7 +40,7 @@ static nb_tensor *resized(nb_tensor *x, int axis, int64_t m)
     int64_t n = nb_size(x, axis), *at = nb_alloc((size_t)(m + 1) * sizeof *at);
     for (int64_t i = 0; i < m; i++)
         at[i] = i % n;
-    nb_tensor *index = nb_constant(NB_I64, 1, &m, at);
+    nb_tensor *index = given(NB_I64, 1, &m, at);
     nb_free(at);
     return nb_gather(x, index, axis);
 }
@@ -438,6 +439,7 @@ static void sentences(void)
 
 int main(int argc, char **argv)
 {
+    there_open();
     if (!nb_llvm_there()) return printf("no LLVM here\n"), 77;
     nb_op *op;
     for (int i = 0; (op = nb_op_at(i)); i++) {

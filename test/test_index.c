@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "ops/index.h"
 #include "support/sentence.h"
+#include "support/there.h"
 #include "transform/derive.h"
 
 #include <math.h>
@@ -35,7 +36,7 @@ static nb_tensor *array(nb_dtype d, const char *shape, int64_t n,
     for (int k = 0; k < rank; k++)
         n = size[k] ? n / size[k] : 1;
     assert_int_equal(n, 1);
-    return nb_cast(nb_constant(NB_F64, rank, size, v), d);
+    return nb_cast(given(NB_F64, rank, size, v), d);
 }
 
 #define ARRAY(d, shape, ...) array(d, shape, VALUES(__VA_ARGS__))
@@ -50,7 +51,7 @@ static nb_tensor *counted(const char *shape)
     int64_t size[NB_MAX_RANK];
     for (int i = 0; i < MOST; i++)
         v[i] = i;
-    return nb_constant(NB_F64, read_shape(shape, size), size, v);
+    return given(NB_F64, read_shape(shape, size), size, v);
 }
 
 static void has(nb_tensor *x, nb_dtype d, const char *shape, int n,
@@ -187,7 +188,7 @@ static void an_index_out_of_range_reads_the_nearest(void **state)
     uint64_t huge[] = {UINT64_MAX, 1};
     (void)state;
     HAS(GET(x, PICKED("4", 4, 99, -4, -99)), "4", 3, 3, 0, 0);
-    nb_tensor *u = nb_constant(NB_U64, 1, (int64_t[]){2}, huge);
+    nb_tensor *u = given(NB_U64, 1, (int64_t[]){2}, huge);
     HAS(GET(x, NB_PICK(u)), "2", 3, 1);
     refused(GET(counted("0"), PICKED("1", 0)), NB_EINDEX, "no elements");
 }
@@ -201,7 +202,7 @@ static void an_index_from_the_host_is_checked(void **state)
     refused(GET(x, checked(INTS("2", 0, 2))), NB_EINDEX,
             "2 is out of range for an axis of size 2");
     refused(GET(x, NB_ALL, checked(INTS("1", -4))), NB_EINDEX, "-4 is out");
-    nb_tensor *u = nb_constant(NB_U64, 1, (int64_t[]){1}, huge);
+    nb_tensor *u = given(NB_U64, 1, (int64_t[]){1}, huge);
     refused(GET(x, checked(u)), NB_EINDEX, "out of range");
     refused(SET(x, NULL, nb_num(0), checked(INTS("1", 2))), NB_EINDEX, "out");
     /* None is looked at where there is no point to look for. */
@@ -403,7 +404,7 @@ static void many_points_are_as_few(void **state)
     (void)state;
     for (int i = 0; i < N; i++)
         index[i] = i * 7 % 5;
-    nb_tensor *i = nb_constant(NB_I32, 1, (int64_t[]){N}, index);
+    nb_tensor *i = given(NB_I32, 1, (int64_t[]){N}, index);
     nb_tensor *x = counted("2 5"), *y = GET(x, NB_ALL, NB_PICK(i));
     assert_int_equal(nb_read(y, NB_F64, got), NB_OK);
     for (int k = 0; k < N; k++) {
@@ -647,7 +648,7 @@ static void every_allocation_may_fail(void **state)
     bool done = false;
     (void)state;
     assert_true(attempt()); /* fills tables that are kept for good */
-    int64_t before = nb_memory_live();
+    int64_t before = memory_left();
     for (int64_t n = 1; !done; n++) {
         nb_fault_set(n);
         done = attempt();
@@ -655,7 +656,7 @@ static void every_allocation_may_fail(void **state)
         if (!done && nb_error_code() != NB_EMEMORY)
             fail_msg("allocation %lld: %s", (long long)n, nb_error_message());
         nb_error_clear();
-        assert_int_equal(nb_memory_live(), before);
+        assert_int_equal(memory_left(), before);
     }
 }
 
@@ -663,6 +664,7 @@ static void every_allocation_may_fail(void **state)
 
 int main(void)
 {
+    there_open();
     const struct CMUnitTest tests[] = {
         TEST(ints_take_axes_away),
         TEST(slices_clamp_and_step_either_way),

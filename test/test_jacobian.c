@@ -1,6 +1,7 @@
 /* test_jacobian.c - jacobians keep to their budget: what they need is counted
  * before it is computed, and pieces make the whole. */
 #include "support/check.h"
+#include "support/there.h"
 
 #include "base/memory.h"
 #include "core/graph.h"
@@ -60,11 +61,11 @@ static nb_tensor *within(nb_func *f, nb_tensor *x, size_t budget, size_t *most)
 {
     size_t usual = nb_jacobian_budget();
     nb_jacobian_budget_set(budget);
-    nb_block_peak_reset();
-    size_t before = nb_block_bytes();
+    there_peak_reset();
+    size_t before = there_bytes();
     nb_tensor *y = nb_func_call1(f, 1, &x);
     bool ok = y && nb_realize(y) == NB_OK;
-    *most = nb_block_peak() - before;
+    *most = there_peak() - before;
     nb_jacobian_budget_set(usual);
     return ok ? y : NULL;
 }
@@ -179,6 +180,7 @@ static void blocks(void)
 
 int main(void)
 {
+    there_open();
     static void (*const all[])(void) = {budgets, least, further, loops, blocks};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         nb_scope_open();

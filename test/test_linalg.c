@@ -5,6 +5,7 @@
 #include "ops/linalg.h"
 #include "support/forms.h"
 #include "support/sample.h"
+#include "support/there.h"
 #include "transform/derive.h"
 
 #include <math.h>
@@ -25,7 +26,7 @@ static int close_scope(void **state)
     (void)state;
     nb_scope_close(0, NULL);
     nb_error_clear();
-    return nb_stats_get().nodes_live != 0;
+    return nodes_left() != 0;
 }
 
 #define L(...) ((int64_t[]){__VA_ARGS__})
@@ -140,16 +141,15 @@ static void test_determinants_have_a_sign(void **s)
 static void test_a_determinant_moves_at_a_singular_matrix(void **s)
 {
     double zero[] = {1, 2, 2, 4}, v[4], none[4] = {0};
-    nb_tensor *x = nb_constant(NB_F64, 2, L(2, 2), zero), *fresh, *cx = NULL;
+    nb_tensor *x = given(NB_F64, 2, L(2, 2), zero), *fresh, *cx = NULL;
     nb_tensor *ct = nb_scalar_float(1, NB_F64), *y;
     (void)s;
     uint64_t bit = nb_walk_begin(1, &x, &fresh);
     y = nb_det(fresh);
     assert_true(nb_walk_pull(bit, 1, &fresh, 1, &y, &ct, &cx));
     nb_walk_end(bit);
-    is_near(cx, nb_constant(NB_F64, 2, L(2, 2), (double[]){4, -2, -2, 1}),
-            1e-12);
-    x = nb_cofactor(nb_constant(NB_F64, 2, L(2, 2), none));
+    is_near(cx, given(NB_F64, 2, L(2, 2), (double[]){4, -2, -2, 1}), 1e-12);
+    x = nb_cofactor(given(NB_F64, 2, L(2, 2), none));
     assert_int_equal(nb_read(x, NB_F64, v), NB_OK);
     assert_memory_equal(v, none, sizeof v);
 }
@@ -220,7 +220,7 @@ static void test_symmetric_means_half_of_both_triangles(void **s)
 
 static void test_what_is_not_positive_definite_has_no_root(void **s)
 {
-    nb_tensor *x = nb_constant(NB_F64, 2, L(2, 2), (double[]){1, 2, 2, 1});
+    nb_tensor *x = given(NB_F64, 2, L(2, 2), (double[]){1, 2, 2, 1});
     (void)s;
     assert_true(is_all_nan(nb_cholesky(x, false)));
     assert_true(is_all_nan(nb_cholesky(x, true)));
@@ -282,8 +282,8 @@ static void test_singular_values_move_in_any_case(void **s)
 static void test_the_pseudo_inverse_cuts_small_values(void **s)
 {
     double half = 0.5;
-    nb_tensor *x = nb_constant(NB_F64, 2, L(2, 2), (double[]){4, 0, 0, 1});
-    nb_tensor *cut = nb_constant(NB_F64, 2, L(2, 2), (double[]){0.25, 0, 0, 0});
+    nb_tensor *x = given(NB_F64, 2, L(2, 2), (double[]){4, 0, 0, 1});
+    nb_tensor *cut = given(NB_F64, 2, L(2, 2), (double[]){0.25, 0, 0, 0});
     (void)s;
     form_holds("pinv([[1., 2.], [2., 4.]]) = [[0.04, 0.08], [0.08, 0.16]]");
     is_near(nb_pinv(x, &half), cut, 1e-15);
@@ -293,7 +293,7 @@ static void test_the_pseudo_inverse_cuts_small_values(void **s)
 
 static void test_nan_comes_out_as_nan(void **s)
 {
-    nb_tensor *x = nb_constant(NB_F64, 2, L(2, 2), (double[]){1, NAN, NAN, 1});
+    nb_tensor *x = given(NB_F64, 2, L(2, 2), (double[]){1, NAN, NAN, 1});
     nb_tensor *f[3];
     (void)s;
     assert_true(is_all_nan(nb_svdvals(x)));
@@ -308,7 +308,7 @@ static void test_nan_comes_out_as_nan(void **s)
 static void test_vector_norms(void **s)
 {
     double v[3];
-    nb_tensor *x = nb_constant(NB_F64, 2, L(1, 3), (double[]){3, -4, 0});
+    nb_tensor *x = given(NB_F64, 2, L(1, 3), (double[]){3, -4, 0});
     (void)s;
     form_holds("vector_norm([[3., 4.], [0., 12.]]) = 13.");
     form_holds("vector_norm([[3., 4.], [0., 12.]], axis=0) = "
@@ -384,7 +384,7 @@ static void test_half_precision_is_refused(void **s)
 
 static void test_integers_become_the_default_float(void **s)
 {
-    nb_tensor *x = nb_constant(NB_I64, 2, L(2, 2), L(2, 0, 0, 4));
+    nb_tensor *x = given(NB_I64, 2, L(2, 2), L(2, 0, 0, 4));
     (void)s;
     assert_int_equal(nb_dtype_of(nb_inv(x)), NB_F32);
     assert_true(nb_item(nb_det(x)) == 8);
@@ -428,6 +428,7 @@ static void test_running_out_of_memory_is_an_error(void **s)
 
 int main(void)
 {
+    there_open();
     const struct CMUnitTest tests[] = {
         TEST(test_solve_takes_a_vector_or_a_matrix),
         TEST(test_every_form_of_solve_derives),

@@ -7,6 +7,7 @@
 #include "base/philox.h"
 #include "core/convert.h"
 #include "core/format.h"
+#include "support/there.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -634,6 +635,7 @@ static void test_running_out_of_memory_is_an_error(void **s)
 
 int main(void)
 {
+    there_open();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_half_widens_exactly_and_comes_back),
         cmocka_unit_test(test_narrowing_goes_to_nearest_and_ties_to_even),

@@ -7,6 +7,7 @@
  *
  * "test_passes names" prints what the passes are called. */
 #include "support/subject.h"
+#include "support/there.h"
 
 #include "base/memory.h"
 #include "lower/passes.h"
@@ -775,6 +776,7 @@ static void time_is_linear(void)
 
 int main(int argc, char **argv)
 {
+    there_open();
     if (argc > 1 && !strcmp(argv[1], "names")) {
         for (const nb_pass *p = nb_passes; p->name; p++)
             puts(p->name);

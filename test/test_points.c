@@ -4,6 +4,7 @@
  * differs from its ops run one by one is an error.  Integers must be equal.
  * Sizes are those around vectors of any machine. */
 #include "support/check.h"
+#include "support/there.h"
 
 #include "backend/cpu/llvm.h"
 #include "core/apply.h"
@@ -57,7 +58,7 @@ static nb_tensor *numbers(nb_dtype d, int rank, const int64_t *size)
     double *v = malloc((size_t)(n + 1) * sizeof *v);
     for (int64_t i = 0; i < n; i++)
         v[i] = (double)(i * 37 % 101) + 1;
-    nb_tensor *x = nb_cast(nb_constant(NB_F64, rank, size, v), d);
+    nb_tensor *x = nb_cast(given(NB_F64, rank, size, v), d);
     free(v);
     return x;
 }
@@ -179,7 +180,7 @@ static nb_tensor *indices(nb_dtype d, int rank, const int64_t *size)
         v[i] = some[i * 5 % 12];
         if (v[i] < 0 && nb_dtype_is_unsigned(d)) v[i] = -v[i];
     }
-    nb_tensor *x = nb_cast(nb_constant(NB_F64, rank, size, v), d);
+    nb_tensor *x = nb_cast(given(NB_F64, rank, size, v), d);
     free(v);
     return x;
 }
@@ -213,7 +214,7 @@ static void indices_that_name_nothing_read_zero(void)
 {
     uint64_t far[] = {UINT64_MAX, (uint64_t)1 << 63, 1};
     nb_tensor *x[] = {numbers(NB_F32, SHAPE(5, 6)),
-                      nb_constant(NB_U64, SHAPE(3), far)};
+                      given(NB_U64, SHAPE(3), far)};
     fused("indices beyond int64", reads, (void *)&kinds[0], 2, x, 1);
     fused("and dropped", reads, (void *)&kinds[1], 2, x, 1);
     nb_tensor *y[] = {numbers(NB_F32, SHAPE(0, 6)), indices(NB_I64, SHAPE(4))};
@@ -247,10 +248,9 @@ static void tables_may_be_read_backwards(void)
                "a table read backwards is right");
     }
     nb_pick p = {
-        1,
-        (nb_tensor *[]){nb_constant(NB_I64, SHAPE(3), (int64_t[]){2, 0, -1})},
+        1, (nb_tensor *[]){given(NB_I64, SHAPE(3), (int64_t[]){2, 0, -1})},
         (int64_t[]){0}, 0, true};
-    nb_tensor *x = nb_constant(NB_F32, SHAPE(3), (float[]){1, 2, 3});
+    nb_tensor *x = given(NB_F32, SHAPE(3), (float[]){1, 2, 3});
     SAYS("as is one that is small", nb_index(nb_flip(x, -1, NULL), &p), 1, 3,
          1);
 }
@@ -438,8 +438,7 @@ static void nothing_is_written_over_what_is_picked_from(void)
     int64_t back[N];
     for (int i = 0; i < N; i++)
         back[i] = N - 1 - i;
-    nb_tensor *x[] = {numbers(NB_F32, SHAPE(N)),
-                      nb_constant(NB_I64, SHAPE(N), back)};
+    nb_tensor *x[] = {numbers(NB_F32, SHAPE(N)), given(NB_I64, SHAPE(N), back)};
     int steps, calls;
     expect(runs(turned, NULL, 2, x, &steps, &calls), "a mirror is right");
 }
@@ -513,6 +512,7 @@ static void threads_change_nothing(void)
 
 int main(void)
 {
+    there_open();
     void (*const all[])(void) = {words_are_those_of_the_kernel,
                                  numbers_stay_in_registers,
                                  picks_are_those_of_the_kernel,

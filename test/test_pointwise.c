@@ -5,6 +5,7 @@
  * of the sum of the result. */
 #include "ops/ops.h"
 #include "support/sentence.h"
+#include "support/there.h"
 #include "transform/derive.h"
 
 #include <float.h>
@@ -381,9 +382,9 @@ static void every_shape_works(void **state)
     (void)state;
     for (int d = 0; d < NB_MAX_RANK; d++)
         ones[d] = 1;
-    nb_tensor *empty = nb_constant(NB_F64, 2, none, &v);
-    nb_tensor *deep = nb_constant(NB_F64, NB_MAX_RANK, ones, &v);
-    nb_tensor *scalar = nb_constant(NB_F64, 0, NULL, &v);
+    nb_tensor *empty = given(NB_F64, 2, none, &v);
+    nb_tensor *deep = given(NB_F64, NB_MAX_RANK, ones, &v);
+    nb_tensor *scalar = given(NB_F64, 0, NULL, &v);
     assert_int_equal(nb_elements(nb_gelu(nb_sqrt(empty), NULL)), 0);
     assert_int_equal(nb_realize(nb_maximum(empty, scalar)), NB_OK);
     IS(nb_sqrt(scalar), NB_F64, 2);
@@ -403,6 +404,7 @@ static void where_promotes_its_choices_only(void **state)
 
 int main(void)
 {
+    there_open();
     const struct CMUnitTest tests[] = {
         T(relu_and_abs_have_slope_zero_at_zero),
         T(steps_have_no_slope),

@@ -9,6 +9,7 @@
 #include "core/lanes.h"
 #include "nabla/nabla.h"
 #include "ops/random.h"
+#include "support/there.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -41,7 +42,7 @@ static int close_scope(void **state)
     nb_scope_close(0, NULL);
     nb_error_clear();
     nb_caches_clear();
-    return nb_stats_get().nodes_live != 0;
+    return nodes_left() != 0;
 }
 
 /* The values of x; free. */
@@ -202,8 +203,8 @@ static void test_any_integers_serve_as_a_key(void **state)
     int64_t word[2] = {5, 4294967296 + 6};
     uint32_t plain[2] = {5, 6};
     (void)state;
-    nb_tensor *wide = nb_constant(NB_I64, SHAPE(2), word);
-    nb_tensor *key = nb_constant(NB_U32, SHAPE(2), plain);
+    nb_tensor *wide = given(NB_I64, SHAPE(2), word);
+    nb_tensor *key = given(NB_U32, SHAPE(2), plain);
     assert_true(same(drawn(2, wide, SHAPE(9)), drawn(2, key, SHAPE(9))));
     assert_true(same(nb_random_split(wide, 3), nb_random_split(key, 3)));
 }
@@ -483,7 +484,7 @@ static void test_a_probability_may_differ_from_place_to_place(void **state)
 {
     double p[3] = {0, 1, 0.5}, *v;
     (void)state;
-    nb_tensor *t = nb_constant(NB_F64, SHAPE(3), p);
+    nb_tensor *t = given(NB_F64, SHAPE(3), p);
     assert_int_equal(nb_size(nb_random_bernoulli(KEY(1), t, -1, NULL), 0), 3);
     v = values(nb_random_bernoulli(KEY(1), t, SHAPE(1000, 3)));
     double half = 0;
@@ -563,7 +564,7 @@ static void test_categories_come_by_their_probability(void **state)
            expected[3] = {MANY / 8.0, MANY / 4.0, MANY * 5 / 8.0};
     (void)state;
     nb_tensor *x = nb_random_categorical(
-        KEY(90), nb_constant(NB_F32, SHAPE(4), logit), 0, SHAPE(MANY));
+        KEY(90), given(NB_F32, SHAPE(4), logit), 0, SHAPE(MANY));
     assert_int_equal(nb_dtype_of(x), NB_I64);
     double *v = values(x);
     for (int k = 0; k < MANY; k++) {
@@ -579,7 +580,7 @@ static void test_categories_follow_their_row(void **state)
 {
     double logit[6] = {99, 0, 0, 0, 0, 99}, *v;
     (void)state;
-    nb_tensor *rows = nb_constant(NB_F64, SHAPE(2, 3), logit);
+    nb_tensor *rows = given(NB_F64, SHAPE(2, 3), logit);
     v = values(nb_random_categorical(KEY(1), rows, -1, -1, NULL));
     assert_true(v[0] == 0 && v[1] == 2);
     free(v);
@@ -776,7 +777,7 @@ static bool draw_all(void)
 {
     float logit[3] = {0, 1, 2};
     nb_tensor *key = nb_random_fold_in(nb_next_key(), nb_count(2));
-    nb_tensor *y = nb_constant(NB_F32, SHAPE(3), logit);
+    nb_tensor *y = given(NB_F32, SHAPE(3), logit);
     bool ok = true;
     for (int i = 0; ok && i < DRAWS; i++)
         ok = nb_realize(drawn(i, key, SHAPE(2, 3))) == NB_OK;
@@ -791,7 +792,7 @@ static void test_running_out_of_memory_is_an_error(void **state)
     nb_scope_open();
     assert_true(draw_all());
     nb_scope_close(0, NULL);
-    int64_t live = nb_memory_live();
+    int64_t live = memory_left();
     bool done = false;
     for (int64_t n = 1; !done; n++) {
         nb_scope_open();
@@ -802,7 +803,7 @@ static void test_running_out_of_memory_is_an_error(void **state)
         if (!done) assert_int_equal(nb_error_code(), NB_EMEMORY);
         nb_scope_close(0, NULL);
         nb_error_clear();
-        assert_int_equal(nb_memory_live(), live);
+        assert_int_equal(memory_left(), live);
         if (unused) assert_true(n > 100);
     }
 }
@@ -812,6 +813,7 @@ static void test_running_out_of_memory_is_an_error(void **state)
 
 int main(void)
 {
+    there_open();
     const struct CMUnitTest tests[] = {
         TEST(test_a_key_is_the_two_words_of_a_seed),
         TEST(test_the_same_key_gives_the_same_numbers),

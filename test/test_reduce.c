@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "ops/reduce.h"
 #include "support/sentence.h"
+#include "support/there.h"
 #include "transform/derive.h"
 
 #include <math.h>
@@ -35,7 +36,7 @@ static nb_tensor *counting(nb_dtype d, int rank, const int64_t *shape)
     double v[MOST];
     for (int i = 0; i < MOST; i++)
         v[i] = i;
-    return nb_cast(nb_constant(NB_F64, rank, shape, v), d);
+    return nb_cast(given(NB_F64, rank, shape, v), d);
 }
 
 /* Calls with a dtype, which the C functions do not take. */
@@ -413,7 +414,7 @@ static void scans_follow_any_layout(void **state)
 static void integers_wrap_around(void **state)
 {
     int64_t v[] = {INT64_MAX, 1};
-    nb_tensor *x = nb_constant(NB_I64, 1, (int64_t[]){2}, v);
+    nb_tensor *x = given(NB_I64, 1, (int64_t[]){2}, v);
     (void)state;
     assert_int_equal(nb_read(nb_cumsum(x, 0, false, false), NB_I64, v), NB_OK);
     assert_true(v[0] == INT64_MAX && v[1] == INT64_MIN);
@@ -458,7 +459,7 @@ static void every_allocation_may_fail(void **state)
     bool done = false;
     (void)state;
     assert_true(attempt()); /* fills tables that are kept for good */
-    int64_t before = nb_memory_live();
+    int64_t before = memory_left();
     for (int64_t n = 1; !done; n++) {
         nb_fault_set(n);
         done = attempt();
@@ -467,7 +468,7 @@ static void every_allocation_may_fail(void **state)
             fail_msg("allocation %lld: code %d, %s", (long long)n,
                      nb_error_code(), nb_error_message());
         nb_error_clear();
-        assert_int_equal(nb_memory_live(), before);
+        assert_int_equal(memory_left(), before);
     }
 }
 
@@ -476,6 +477,7 @@ static void every_allocation_may_fail(void **state)
 
 int main(void)
 {
+    there_open();
     const struct CMUnitTest tests[] = {
         TEST(narrow_integers_add_up_in_64_bits),
         TEST(a_dtype_is_that_of_the_total),

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "ops/reduce.h"
 #include "support/sentence.h"
+#include "support/there.h"
 #include "transform/derive.h"
 
 #include <math.h>
@@ -28,7 +29,7 @@ static const double inf = INFINITY, nan_ = NAN;
 
 static nb_tensor *matrix(nb_dtype d, int64_t m, int64_t n, const double *v)
 {
-    return nb_cast(nb_constant(NB_F64, 2, (int64_t[]){m, n}, v), d);
+    return nb_cast(given(NB_F64, 2, (int64_t[]){m, n}, v), d);
 }
 
 /* Order */
@@ -53,8 +54,8 @@ static void the_ends_of_64_bits_are_in_order(void **state)
 {
     int64_t v[] = {0, INT64_MAX, INT64_MIN, -1};
     uint64_t u[] = {1, UINT64_MAX, 0, (uint64_t)1 << 63};
-    nb_tensor *x = nb_constant(NB_I64, 1, (int64_t[]){4}, v);
-    nb_tensor *y = nb_constant(NB_U64, 1, (int64_t[]){4}, u);
+    nb_tensor *x = given(NB_I64, 1, (int64_t[]){4}, v);
+    nb_tensor *y = given(NB_U64, 1, (int64_t[]){4}, u);
     (void)state;
     IS(nb_argsort(x, 0, false, true), NB_I64, 2, 3, 0, 1);
     IS(nb_argsort(y, 0, false, true), NB_I64, 2, 0, 3, 1);
@@ -113,7 +114,7 @@ static void a_long_row_is_sorted(void **state)
         s = s * 1664525u + 1013904223u;
         v[i] = (float)(s >> 20);
     }
-    nb_tensor *x = nb_constant(NB_F32, 1, (int64_t[]){N}, v);
+    nb_tensor *x = given(NB_F32, 1, (int64_t[]){N}, v);
     nb_tensor *y = nb_sort(x, 0, false, true);
     assert_int_equal(nb_read(y, NB_F32, got), NB_OK);
     qsort(v, N, sizeof *v, by_value);
@@ -307,7 +308,7 @@ static void every_allocation_may_fail(void **state)
     bool done = false;
     (void)state;
     assert_true(attempt()); /* fills tables that are kept for good */
-    int64_t before = nb_memory_live();
+    int64_t before = memory_left();
     for (int64_t n = 1; !done; n++) {
         nb_fault_set(n);
         done = attempt();
@@ -316,7 +317,7 @@ static void every_allocation_may_fail(void **state)
             fail_msg("allocation %lld: code %d, %s", (long long)n,
                      nb_error_code(), nb_error_message());
         nb_error_clear();
-        assert_int_equal(nb_memory_live(), before);
+        assert_int_equal(memory_left(), before);
     }
 }
 
@@ -325,6 +326,7 @@ static void every_allocation_may_fail(void **state)
 
 int main(void)
 {
+    there_open();
     const struct CMUnitTest tests[] = {
         TEST(every_dtype_is_sorted),
         TEST(the_ends_of_64_bits_are_in_order),

@@ -5,6 +5,7 @@
  * outermost letter is done slowly, the rest is the engine's own.  Then come
  * sentences, with the expected value on the page. */
 #include "support/check.h"
+#include "support/there.h"
 
 #include "base/memory.h"
 #include "transform/func.h"
@@ -383,7 +384,7 @@ static void compositions(void)
         for (int k = 0; k < g.nin; k++)
             g.x[k] = draw(1, (int64_t[]){2}, 0.2, 1);
         if (all[i].body == attend)
-            g.x[1] = nb_constant(NB_I64, 1, (int64_t[]){2}, (int64_t[]){2, 0});
+            g.x[1] = given(NB_I64, 1, (int64_t[]){2}, (int64_t[]){2, 0});
         if (all[i].body == layer) g.x[1] = draw(1, (int64_t[]){3}, 0.2, 1);
         extend(&g, all[i].name, 3);
         nb_scope_close(0, NULL);
@@ -542,7 +543,7 @@ static void jacobians_of_rank_three(void)
 {
     const double v[] = {1, 2, 3, 4};
     double expected[64] = {0};
-    nb_tensor *x = nb_constant(NB_F64, 3, (int64_t[]){2, 1, 2}, v);
+    nb_tensor *x = given(NB_F64, 3, (int64_t[]){2, 1, 2}, v);
     nb_func *f = nb_func_new(cube, NULL);
     for (int i = 0; i < 4; i++)
         expected[21 * i] = 6 * v[i];
@@ -588,7 +589,7 @@ FN(weighted, total(nb_mul(nb_cast(x[1], NB_F64), x[0])))
 static void independence(void)
 {
     nb_tensor *x = VEC(1, 2), *z = VEC(3, 4, 5), *g[3] = {0};
-    nb_tensor *k = nb_constant(NB_I64, 1, (int64_t[]){2}, (int64_t[]){5, 6});
+    nb_tensor *k = given(NB_I64, 1, (int64_t[]){2}, (int64_t[]){5, 6});
     nb_func *two = nb_func_new(first_of_two, NULL);
     nb_func *seven = nb_func_new(constant, NULL);
     int n = 3;
@@ -703,7 +704,7 @@ static nb_status pair_body(void *ctx, int nx, nb_tensor *const *x, int *ny,
 static void axes(void)
 {
     nb_tensor *m =
-        nb_constant(NB_F64, 2, (int64_t[]){2, 3}, (double[]){1, 2, 3, 4, 5, 6});
+        given(NB_F64, 2, (int64_t[]){2, 3}, (double[]){1, 2, 3, 4, 5, 6});
     nb_tensor *b = VEC(10, 20), *y[3] = {0};
     nb_func *id = nb_func_new(identity, NULL);
     SAYS("in_axes 0 and out_axes -1 transpose", call(to_axis(id, 0, -1), m), 1,
@@ -730,7 +731,7 @@ static void axes(void)
 static void sizes(void)
 {
     nb_tensor *w = num(5), *x = VEC(4);
-    nb_tensor *none = nb_constant(NB_F64, 1, (int64_t[]){0}, NULL);
+    nb_tensor *none = given(NB_F64, 1, (int64_t[]){0}, NULL);
     nb_func *mul = nb_func_new(product, NULL);
     nb_func *all = map2(mul, NB_UNMAPPED, 0);
     SAYS("one lane", call2(all, w, x), 20);
@@ -838,8 +839,7 @@ static void talking_lanes(void)
     SAYS("a lane sum by name over the outer of two vmaps",
          call(named(nb_func_new(inner_lanes, &w), "i"), x), 70, 700, 70, 700,
          70, 700);
-    nb_tensor *m =
-        nb_constant(NB_F64, 2, (int64_t[]){2, 2}, (double[]){1, 2, 3, 4});
+    nb_tensor *m = given(NB_F64, 2, (int64_t[]){2, 2}, (double[]){1, 2, 3, 4});
     SAYS("of two vmaps of a name the inner one is meant",
          call(named(nb_func_new(same_name, NULL), "i"), m), 3, 6, 21, 28);
 }
@@ -1027,14 +1027,14 @@ static void bodies_that_fail(void)
     nb_tensor *x = draw(2, (int64_t[]){2, 2}, 0, 1);
     nb_tensor *w = draw(2, (int64_t[]){3, 3}, 0, 1);
     nb_tensor *rows = draw(3, (int64_t[]){2, 2, 2}, 0, 1);
-    int64_t before = nb_stats_get().nodes_live;
+    int64_t before = nodes_left();
     FAILS("a body's own error comes out of every transform",
           call(nest(refusing, NULL), x), NB_EKEY, "not today");
     FAILS("and so does that of an op", call(nest(misfit, &w), rows), NB_EVALUE,
           "matmul: shapes (2,) and (3, 3) do not fit");
     FAILS("and a result that is none", call(nest(nothing, NULL), x), NB_EVALUE,
           "an argument is NULL");
-    expect(nb_stats_get().nodes_live == before, "leaving nothing behind");
+    expect(nodes_left() == before, "leaving nothing behind");
     expect(all_closed(), "and nothing open");
 }
 
@@ -1130,7 +1130,7 @@ static nb_status pulling(void *ctx, int nx, nb_tensor *const *x, int *ny,
 static void tapes(void)
 {
     nb_tensor *x = VEC(1, 2), *in, *y, *cx = NULL, *uy = NULL, *ct = VEC(1, 10);
-    int64_t before = nb_stats_get().nodes_live;
+    int64_t before = nodes_left();
     nb_scope_open();
     nb_tape *t = nb_tape_open(1, &x, &in);
     y = nb_mul(nb_square(in), in);
@@ -1155,7 +1155,7 @@ static void tapes(void)
          call(nb_vmap(rows, NULL), nb_eye(2, 2, 0, NB_F64)), 3, 0, 0, 12);
     nb_tape_drop(t);
     nb_scope_close(0, NULL);
-    expect(nb_stats_get().nodes_live == before, "a dropped tape holds nothing");
+    expect(nodes_left() == before, "a dropped tape holds nothing");
     nb_scope_open();
     t = nb_tape_open(1, &x, &in);
     nb_tape_drop(t);
@@ -1264,14 +1264,14 @@ static void history(void)
                       nb_vmap(grad(nb_func_new(cube, NULL)), NULL),
                       nb_vjp(nb_func_new(identity, NULL), 1)};
     for (int i = 0; i < 5; i++) {
-        int64_t before = nb_stats_get().nodes_live;
+        int64_t before = nodes_left();
         size_t bytes = nb_stats_get().bytes_in_use;
         nb_scope_open();
         nb_tensor *y =
             nb_func_call1(all[i], i == 4 ? 2 : 1, (nb_tensor *[]){x, x});
         expect(nb_realize(y) == NB_OK, "history %d is computed", i);
         nb_scope_close(1, &y);
-        expect(nb_is_leaf(y) && nb_stats_get().nodes_live == before + 1,
+        expect(nb_is_leaf(y) && nodes_left() == before + 1,
                "a realised result of %d is all that is left", i);
         expect(nb_stats_get().bytes_in_use <= bytes + 1024,
                "%d holds no data but its own", i);
@@ -1389,6 +1389,7 @@ static void faults(void)
 
 int main(void)
 {
+    there_open();
     static void (*const all[])(void) = {
         perturbations,
         old_results,

@@ -4,6 +4,7 @@
  * results are those of the ops one by one, a turn makes no tensors, and what all
  * of it needs is known before. */
 #include "support/check.h"
+#include "support/there.h"
 
 #include "backend/cpu/llvm.h"
 #include "base/memory.h"
@@ -381,6 +382,7 @@ static void they_run_where_no_scope_is_open(void)
 
 int main(void)
 {
+    there_open();
     void (*const tests[])(void) = {
         they_compute_what_their_ops_do, turns_make_no_tensors,
         the_plan_knows_the_peak,        large_bodies_are_in_the_plan,

@@ -492,6 +492,7 @@ def with_threads(*numbers: str) -> Count:
 
 
 def c() -> Count:
+    with_real_nvrtc()
     return total(
         [c_tests("build"), with_threads("1", "2"), without_passes("softmax")]
     )
@@ -502,7 +503,37 @@ def passes() -> Count:
 
 
 def python() -> Count:
+    with_real_nvrtc()
     return python_tests("build", PYTHONPATH=f"{ROOT}/build/python")
+
+
+# Cards.
+
+
+def with_real_nvrtc() -> None:
+    """Where NVRTC is installed it compiles what the simulated one does: every
+    kernel of the suite.  What it took is remembered (test/sim/real.h)."""
+    made = subprocess.run(["build/nvrtc"], stdout=subprocess.PIPE, text=True)
+    found = made.stdout.strip()
+    if made.returncode:
+        print(f"kernels are not compiled by the real NVRTC: {found}")
+        return
+    print(f"kernels of the simulated card are compiled by {found} too")
+    checked = ROOT / "build" / "checked"
+    checked.mkdir(exist_ok=True)
+    os.environ["NABLA_SIM_NVRTC"] = found
+    os.environ["NABLA_SIM_CHECKED"] = str(checked)
+
+
+# Tests of the engine that are tests of a card where that is the device, in C
+# and in Python.
+THERE = """
+laws transform jacobian control compile checkpoint reduce pointwise random sort
+conv index view contract linalg create dynamic turns newton points custom_op
+""".split()
+PYTHON_THERE = """
+ops transforms control compile dynamic index random properties programs
+""".split()
 
 
 def gpu() -> Count:
@@ -512,25 +543,36 @@ def gpu() -> Count:
         print("no card here: left out (the simulated one is part of c)")
         return Count()
     print("on the card of this machine:", answer.strip())
+    own = ("cuda_card", "cuda_build", "devices", "cuda_ops", "cuda_forms")
+    files = [f"test/python/test_{name}.py" for name in PYTHON_THERE]
     return total(
-        [card_test(name) for name in ("card", "build", "ops", "forms")]
+        [card_test(name) for name in own]
+        + [card_test(name, NABLA_TEST_DEVICE="gpu") for name in THERE]
         + [python_tests("build", "test/python/test_devices.py")]
+        + [python_tests("build", *files, NABLA_DEFAULT_DEVICE="gpu")]
         + [gpt2_on_card(losses(GPT2[0]))]
     )
 
 
-def card_test(name: str) -> Count:
+def card_test(name: str, **environment: str) -> Count:
     made = subprocess.run(
-        f"build/test/test_cuda_{name}",
+        f"build/test/test_{name}",
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        env=os.environ | environment,
     )
-    print(made.stdout, end="")
-    result = "FAIL" if made.returncode else "OK"
-    return counted(
-        {"name": f"test_cuda_{name}", "result": result, "stdout": made.stdout}
+    if made.returncode:
+        print(made.stdout, end="")
+    count = counted(
+        {
+            "name": f"test_{name}",
+            "result": "FAIL" if made.returncode else "OK",
+            "stdout": made.stdout,
+        }
     )
+    print(f"test_{name}: {count.passed} passed, {count.failed} failed")
+    return count
 
 
 def asan() -> Count:

@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "support/ranks.h"
+#include "support/there.h"
 #include "transform/func.h"
 
 #include <math.h>
@@ -46,12 +47,12 @@ int tally(void)
 void none_leaks(size_t n, void (*const *test)(void))
 {
     for (size_t i = 0; i < n; i++) {
-        int64_t before = nb_memory_live();
+        int64_t before = memory_left();
         nb_scope_open();
         test[i]();
         nb_scope_close(0, NULL);
         nb_caches_clear();
-        if (i) expect(nb_memory_live() <= before + 64, "%zu leaks", i);
+        if (i) expect(memory_left() <= before + 64, "%zu leaks", i);
     }
 }
 
@@ -73,13 +74,13 @@ static bool attempt(bool (*run)(void))
 /* Whether the n-th allocation's failure is survived; *done: there is none. */
 static bool survives(bool (*run)(void), int64_t n, bool *done)
 {
-    int64_t before = nb_memory_live();
+    int64_t before = memory_left();
     nb_fault_set(n);
     *done = attempt(run);
     nb_fault_set(0);
     bool ok = *done ? !nb_error_code() : nb_error_code() == NB_EMEMORY;
     nb_error_clear();
-    return ok && nb_memory_live() == before && all_closed();
+    return ok && memory_left() == before && all_closed();
 }
 
 void expect_survival(const char *name, bool (*run)(void))
@@ -100,7 +101,7 @@ nb_tensor *draw(int rank, const int64_t *size, double lo, double hi)
 
 nb_tensor *vec(int64_t n, const double *v)
 {
-    return nb_constant(NB_F64, 1, &n, v);
+    return given(NB_F64, 1, &n, v);
 }
 
 bool is(nb_tensor *x, int64_t n, const double *v)

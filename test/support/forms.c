@@ -2,6 +2,7 @@
 #include "forms.h"
 
 #include "sample.h"
+#include "support/there.h"
 #include "transform/derive.h"
 
 #include <math.h>
@@ -151,7 +152,7 @@ void form_survives(const char *text)
     bool done = false;
     sample_of(text, true, &s);
     if (!attempt(&s)) fail_msg("%s: %s", text, nb_error_message());
-    int64_t before = nb_memory_live(), nodes = nb_nodes_live();
+    int64_t before = memory_left(), nodes = nodes_left();
     for (int64_t nth = 1; !done; nth++) {
         nb_fault_set(nth);
         done = attempt(&s);
@@ -160,7 +161,7 @@ void form_survives(const char *text)
             fail_msg("%s, allocation %lld: code %d, %s", text, (long long)nth,
                      nb_error_code(), nb_error_message());
         nb_error_clear();
-        if (nb_memory_live() != before || nb_nodes_live() != nodes)
+        if (memory_left() != before || nodes_left() != nodes)
             fail_msg("%s, allocation %lld: leaks", text, (long long)nth);
     }
 }

@@ -1,5 +1,7 @@
 /* sample.c - reading examples, drawing inputs, comparing results. */
-#include "sample.h"
+#include "support/sample.h"
+
+#include "support/there.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -65,7 +67,7 @@ static nb_tensor *tensor(const char **s)
     literal l = {0};
     if (!list(s, 0, &l)) return NULL;
     if (!l.dtype) l.dtype = NB_F64;
-    nb_tensor *x = nb_constant(NB_F64, l.rank, l.size, l.v);
+    nb_tensor *x = given(NB_F64, l.rank, l.size, l.v);
     x = nb_cast(x, l.dtype);
     return nb_realize(x) == NB_OK ? x : NULL;
 }
@@ -209,7 +211,7 @@ nb_tensor *draw_like(const nb_tensor *x, double lo, double hi)
     nb_sizes(x, size);
     for (int64_t i = 0; i < n; i++)
         v[i] = uniform(lo, hi);
-    nb_tensor *y = nb_constant(NB_F64, nb_rank(x), size, v);
+    nb_tensor *y = given(NB_F64, nb_rank(x), size, v);
     free(v);
     return y;
 }
@@ -234,7 +236,7 @@ static nb_tensor *special(nb_tensor *x, char kind)
                 *to = kind == 'i' ? a : (a + b) / 2;
                 if (i == j) *to += diagonal;
             }
-    nb_tensor *y = nb_constant(NB_F64, nb_rank(x), size, w);
+    nb_tensor *y = given(NB_F64, nb_rank(x), size, w);
     free(v);
     free(w);
     return y;

@@ -1,6 +1,8 @@
 /* sentence.c - what tests of one sentence each have in common. */
 #include "support/sentence.h"
 
+#include "support/there.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +21,7 @@ int close_scope(void **state)
     (void)state;
     nb_scope_close(0, NULL);
     nb_error_clear();
-    return nb_stats_get().nodes_live != 0;
+    return nodes_left() != 0;
 }
 
 void has_shape(nb_tensor *x, int rank, const int64_t *size)
@@ -41,7 +43,7 @@ void refused(nb_tensor *x, nb_status code, const char *says)
 
 nb_tensor *vector(nb_dtype d, int n, const double *v)
 {
-    return nb_cast(nb_constant(NB_F64, 1, (int64_t[]){n}, v), d);
+    return nb_cast(given(NB_F64, 1, (int64_t[]){n}, v), d);
 }
 
 static bool is_close(double x, double expected, double error)

@@ -3,6 +3,8 @@
  * again. */
 #include "support/vary.h"
 
+#include "support/there.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,8 +70,7 @@ static nb_tensor *of_values(nb_tensor *like, int rank, const int64_t *size,
     nb_read(like, NB_F64, was);
     for (int64_t i = 0; i < n; i++)
         v[i] = anywhere || !had ? (double)(pick(12) - 4) : was[pick(had)];
-    nb_tensor *y =
-        nb_cast(nb_constant(NB_F64, rank, size, v), nb_dtype_of(like));
+    nb_tensor *y = nb_cast(given(NB_F64, rank, size, v), nb_dtype_of(like));
     free(was);
     free(v);
     return y;

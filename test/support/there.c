@@ -1,0 +1,90 @@
+/* there.c - the device of a test program, for all its threads. */
+#include "support/there.h"
+
+#include "backend/cuda/memory.h"
+#include "base/memory.h"
+#include "core/tensor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int device;
+
+int there(void)
+{
+    return device;
+}
+
+bool there_is_card(void)
+{
+    return device > 0;
+}
+
+void there_open(void)
+{
+    const char *name = getenv("NABLA_TEST_DEVICE");
+    if (!name || !*name || !strcmp(name, "cpu")) return;
+    int wanted = 1 + (strncmp(name, "gpu:", 4) ? 0 : atoi(name + 4));
+    if (!nb_device_name(wanted)) {
+        printf("skipped, no %s: %s\n", name, nb_error_message());
+        exit(77);
+    }
+    device = wanted;
+    nb_default_device_ask(there);
+}
+
+/* Realised, so that it is a leaf there as it is on the CPU. */
+nb_tensor *given(nb_dtype dtype, int rank, const int64_t *shape,
+                 const void *data)
+{
+    nb_tensor *x = nb_constant(dtype, rank, shape, data);
+    if (!x || !device) return x;
+    nb_tensor *y = nb_to_device(x, device);
+    return y && nb_realize(y) == NB_OK ? y : NULL;
+}
+
+int64_t nodes_left(void)
+{
+    if (device) nb_caches_clear();
+    return nb_nodes_live();
+}
+
+int64_t memory_left(void)
+{
+    if (device) nb_caches_clear();
+    return nb_memory_live();
+}
+
+static nb_card_memory on_card(void)
+{
+    nb_card_memory m;
+    nb_card_memory_get(nb_card_at(device - 1), &m);
+    return m;
+}
+
+size_t there_bytes(void)
+{
+    return device ? on_card().live : nb_block_bytes();
+}
+
+size_t there_peak(void)
+{
+    return device ? on_card().peak : nb_block_peak();
+}
+
+void there_peak_reset(void)
+{
+    if (device)
+        nb_card_peak_reset(nb_card_at(device - 1));
+    else
+        nb_block_peak_reset();
+}
+
+bool there_takes(void)
+{
+    static int seen, every;
+    const char *n = getenv("NABLA_TEST_EVERY");
+    if (!every) every = n && atoi(n) > 0 ? atoi(n) : 1;
+    return seen++ % every == 0;
+}

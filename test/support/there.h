@@ -1,0 +1,37 @@
+/* there.h - on which device tests compute: the CPU, or as NABLA_TEST_DEVICE
+ * says ("gpu", "gpu:1"), which must be there.
+ *
+ * A program that begins with there_open makes what it makes of nothing on that
+ * device; what it gives to functions it makes by `given`.  Only tests of how
+ * the CPU does a thing ask there_is_card, and leave it out there. */
+#ifndef NB_TEST_THERE_H
+#define NB_TEST_THERE_H
+
+#include "nabla/nabla.h"
+
+/* Ends the program, as skipped, where that device is missing. */
+void there_open(void);
+
+/* Its number; 0 without there_open. */
+int there(void);
+bool there_is_card(void);
+
+/* nb_constant, there. */
+nb_tensor *given(nb_dtype dtype, int rank, const int64_t *shape,
+                 const void *data);
+
+/* Nodes and allocations that are alive, but those of programs that are kept:
+ * on a card every program is. */
+int64_t nodes_left(void);
+int64_t memory_left(void);
+
+/* Bytes of data there: now, and at most since the reset. */
+size_t there_bytes(void);
+size_t there_peak(void);
+void there_peak_reset(void);
+
+/* Takes one of so many cases: NABLA_TEST_EVERY=n each n-th, for the simulated
+ * card. */
+bool there_takes(void);
+
+#endif
