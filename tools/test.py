@@ -543,7 +543,7 @@ def gpu() -> Count:
         print("no card here: left out (the simulated one is part of c)")
         return Count()
     print("on the card of this machine:", answer.strip())
-    own = ("cuda_card", "cuda_build", "devices", "cuda_ops", "cuda_forms")
+    own = ("cuda_card", "cuda_build", "cuda_graph", "devices", "cuda_ops", "cuda_forms")
     files = [f"test/python/test_{name}.py" for name in PYTHON_THERE]
     return total(
         [card_test(name) for name in own]

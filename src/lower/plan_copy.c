@@ -42,13 +42,16 @@ nb_plan *nb_plan_copy(const nb_plan *p)
     size_t n = (size_t)p->graph->n;
     to->no_code = p->no_code;
     to->any_size = p->any_size;
+    to->device = p->device;
     to->graph = nb_graph_copy_whole(p->graph);
     if (!to->graph) return nb_free(to), NULL;
     to->place = copied(p->place, n * sizeof *p->place);
     to->group = copied(p->group, n * sizeof *p->group);
     to->extra = copied(p->extra, (size_t)p->nextra * sizeof *p->extra);
     to->step = nb_alloc_zero((size_t)(p->nsteps + 1) * sizeof *to->step);
-    bool ok = to->place && to->group && to->extra && to->step;
+    if (p->library) to->library = copied(p->library, n);
+    bool ok = to->place && to->group && to->extra && to->step &&
+              !p->library == !to->library;
     to->nextra = ok ? p->nextra : 0;
     ok = ok && copy_parts(to, p);
     for (int s = 0; ok && s < p->nsteps; s++)

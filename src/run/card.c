@@ -85,6 +85,31 @@ bool nb_card_load(nb_exec *e)
     for (size_t i = 0; text && i < most; i++)
         nb_text_free(&text[i]);
     nb_free(text), nb_free(source), nb_free(code), nb_free(step);
+    ok = ok && nb_card_cut(e);
+    if (!ok) nb_card_unload(e);
+    return ok;
+}
+
+static bool like(nb_exec *e, const nb_card_step *from, int s)
+{
+    const nb_nest *x = e->plan->step[s].nest;
+    nb_card_step *k = &e->on_card[s];
+    if (!x) return true;
+    k->how = from->how;
+    k->blocks = nb_printed_blocks(&k->how, x);
+    k->code = nb_card_code_keep(from->code);
+    memcpy(k->what, from->what, sizeof k->what);
+    return find_params(k, x);
+}
+
+bool nb_card_load_like(nb_exec *e, const nb_exec *from)
+{
+    size_t n = (size_t)e->plan->nsteps + 1;
+    e->on_card = nb_alloc_zero(n * sizeof *e->on_card);
+    bool ok = e->on_card && nb_card_find_calls(e);
+    for (int s = 0; ok && s < e->plan->nsteps; s++)
+        ok = like(e, &from->on_card[s], s);
+    ok = ok && nb_card_cut(e);
     if (!ok) nb_card_unload(e);
     return ok;
 }
@@ -97,24 +122,61 @@ void nb_card_unload(nb_exec *e)
         nb_free(e->on_card[s].args);
     }
     nb_free(e->on_card);
+    nb_card_pieces_free(e->pieces);
     e->on_card = NULL;
+    e->pieces = NULL;
 }
 
-bool nb_card_run_nest(nb_exec *e, int s, char *const *block_of)
+/* A kernel over the blocks of a frame; args has room for `few`, or is freed by
+ * who asked. */
+typedef struct nest_call {
+    nb_card_launching l;
+    void *list[1];
+    char few[1024], *args;
+} nest_call;
+
+static bool make_call(nest_call *c, const nb_exec *e, int s,
+                      char *const *block_of)
 {
     const nb_step *step = &e->plan->step[s];
     const nb_card_step *k = &e->on_card[s];
     size_t bytes = args_bytes(step->nest);
-    char few[1024], *args = bytes > sizeof few ? nb_alloc(bytes) : few;
-    if (!args) return false;
-    memcpy(args, k->args, bytes);
+    c->args = bytes > sizeof c->few ? nb_alloc(bytes) : c->few;
+    if (!c->args) return false;
+    memcpy(c->args, k->args, bytes);
     for (int b = 0; b < step->nbuffers; b++)
-        ((char **)args)[b] = block_of[step->buffer[b]];
-    unsigned grid[3] = {(unsigned)k->blocks, 1, 1};
-    unsigned threads[3] = {(unsigned)k->how.threads, 1, 1};
-    void *list[1] = {args};
-    bool ok = !k->blocks || nb_card_launch(nb_card_at(e->device - 1), k->code,
-                                           grid, threads, 0, list, k->what);
-    if (args != few) nb_free(args);
+        ((char **)c->args)[b] = block_of[step->buffer[b]];
+    c->list[0] = c->args;
+    c->l = (nb_card_launching){.code = k->code,
+                               .grid = {(unsigned)k->blocks, 1, 1},
+                               .block = {(unsigned)k->how.threads, 1, 1},
+                               .args = c->list};
+    return true;
+}
+
+static void end_call(nest_call *c)
+{
+    if (c->args != c->few) nb_free(c->args);
+}
+
+bool nb_card_run_nest(nb_exec *e, int s, char *const *block_of)
+{
+    const nb_card_step *k = &e->on_card[s];
+    nest_call c;
+    if (!k->blocks) return true;
+    if (!make_call(&c, e, s, block_of)) return false;
+    bool ok = nb_card_launch(nb_card_at(e->device - 1), k->code, c.l.grid,
+                             c.l.block, 0, c.list, k->what);
+    end_call(&c);
+    return ok;
+}
+
+bool nb_card_change_nest(nb_exec *e, int s, char *const *block,
+                         nb_card_graph *g, void *node)
+{
+    nest_call c;
+    if (!make_call(&c, e, s, block)) return false;
+    bool ok = nb_card_graph_change(g, node, &c.l);
+    end_call(&c);
     return ok;
 }

@@ -14,9 +14,20 @@ int nb_graph_device(const nb_graph *g);
 /* A realised tensor, elements in order, there; lent.  x may be on any device.*/
 nb_tensor *nb_tensor_on(nb_tensor *x, int device);
 
-/* Code for the nests of e. */
+/* Code for the nests of e: its own, or that of one with other sizes. */
 bool nb_card_load(nb_exec *e);
+bool nb_card_load_like(nb_exec *e, const nb_exec *from);
 void nb_card_unload(nb_exec *e);
+
+/* Runs all steps over the blocks of a frame, as graphs where that is possible;
+ * others, and what graphs are made of, by `step`. */
+typedef struct nb_card_doing {
+    bool (*step)(void *ctx, int s);
+    void *ctx;
+} nb_card_doing;
+bool nb_card_run_steps(nb_exec *e, nb_frame *f, const nb_card_doing *d);
+void nb_card_pieces_free(nb_card_pieces *c);
+void nb_card_reel_free(const nb_card_pieces *c, nb_card_reel *r);
 
 /* Launches step s over the blocks of a frame. */
 bool nb_card_run_nest(nb_exec *e, int s, char *const *block);

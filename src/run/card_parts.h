@@ -5,6 +5,7 @@
 #include "backend/cuda/blaslt.h"
 #include "backend/cuda/build.h"
 #include "backend/cuda/call.h"
+#include "backend/cuda/graph.h"
 #include "backend/cuda/print.h"
 #include "run/card.h"
 
@@ -24,5 +25,12 @@ bool nb_card_find_calls(nb_exec *e);
 
 /* The job of step s, a product of matrices. */
 bool nb_card_find_product(nb_exec *e, int s);
+
+/* Changes the kernel of step s in a graph to the blocks of a frame. */
+bool nb_card_change_nest(nb_exec *e, int s, char *const *block,
+                         nb_card_graph *g, void *node);
+
+/* What of e, which is loaded, may be graphs. */
+bool nb_card_cut(nb_exec *e);
 
 #endif

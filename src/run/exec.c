@@ -28,7 +28,7 @@ void nb_exec_drop(nb_exec *e)
     if (!e || atomic_fetch_sub(&e->refs, 1) != 1) return;
     for (nb_frame *f = e->free, *next; f; f = next) {
         next = f->next;
-        nb_frame_free(e->plan, f);
+        nb_frame_free(e, f);
     }
     nb_code_drop(e->code);
     nb_card_unload(e);
@@ -378,6 +378,10 @@ nb_exec *nb_exec_like(const nb_exec *from, nb_plan *p)
 {
     nb_exec *e = begin(p, true);
     if (!e) return NULL;
+    if (e->device) {
+        e->loaded = nb_card_load_like(e, from);
+        return e->loaded ? e : (nb_exec_drop(e), NULL);
+    }
     e->code = nb_code_keep(from->code);
     e->loaded = true;
     for (int s = 0; s < p->nsteps; s++) {

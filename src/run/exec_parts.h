@@ -28,15 +28,19 @@ typedef struct nb_frame {
     nb_tensor **node; /* by line: what calls read, made when first needed */
     nb_buffer *alien; /* what nodes over memory of the caller's look into */
     nb_buffer **own;  /* by line: of inputs, whose elements are put in order */
+    struct nb_card_reel *reel; /* of a program on a card, as graphs */
 } nb_frame;
 
-typedef struct nb_card_step nb_card_step; /* run/card_parts.h */
+typedef struct nb_card_step nb_card_step;     /* run/card_parts.h */
+typedef struct nb_card_pieces nb_card_pieces; /* run/card_graph.c */
+typedef struct nb_card_reel nb_card_reel;
 
 struct nb_exec {
     nb_plan *plan;
-    int device;            /* that everything is on */
-    nb_card_step *on_card; /* by step, if that is a card */
-    size_t workspace;      /* bytes after the arena, for any one step */
+    int device;             /* that everything is on */
+    nb_card_step *on_card;  /* by step, if that is a card */
+    nb_card_pieces *pieces; /* that are graphs there */
+    size_t workspace;       /* bytes after the arena, for any one step */
     nb_code *code;
     nb_step_kernel *kernel; /* by step */
     int *take;     /* by line: the input whose block a result takes; or NULL */
@@ -57,7 +61,7 @@ enum { NB_SMALL_ARENA = 1 << 16 }; /* bytes, kept with a frame */
 /* A frame for a run, one that waits or a new one; back when it is over. */
 nb_frame *nb_frame_take(nb_exec *e);
 void nb_frame_give(nb_exec *e, nb_frame *f);
-void nb_frame_free(const nb_plan *p, nb_frame *f);
+void nb_frame_free(const nb_exec *e, nb_frame *f);
 
 /* Bytes of the arena, after which the workspace begins. */
 size_t nb_frame_arena(const nb_exec *e);

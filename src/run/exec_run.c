@@ -256,6 +256,11 @@ static bool run_call(run *r, int k)
     return ok;
 }
 
+static char *workspace(const run *r)
+{
+    return r->f->arena->data + nb_frame_arena(r->e);
+}
+
 static bool run_job(run *r, int s)
 {
     const nb_plan *p = r->e->plan;
@@ -268,8 +273,7 @@ static bool run_job(run *r, int s)
         at[i] = data_of(r, l->in[i]);
     for (int i = 0; i < nout; i++)
         at[l->nin + i] = r->f->block[k] + (l->multi ? p->parts[k][i] : 0);
-    bool ok = nb_card_run_job(r->e, s, at, at + l->nin,
-                              r->f->arena->data + nb_frame_arena(r->e));
+    bool ok = nb_card_run_job(r->e, s, at, at + l->nin, workspace(r));
     nb_free(at);
     return ok;
 }
@@ -431,10 +435,17 @@ static bool run_watched(run *r, int s)
     return tell(r, s, true);
 }
 
+static bool do_step(void *ctx, int s)
+{
+    return run_step(ctx, s, NULL);
+}
+
 static bool run_steps(run *r)
 {
     const nb_plan *p = r->e->plan;
     if (!place_blocks(r)) return nb_exec_explain(r->e);
+    if (r->e->device && !r->watch && !nb_profile_begin())
+        return nb_card_run_steps(r->e, r->f, &(nb_card_doing){do_step, r});
     for (int s = 0; s < p->nsteps; s++) {
         int64_t began = nb_profile_begin();
         int chain = p->step[s].chain;

@@ -1,8 +1,10 @@
 /* frame.c - what one run of an executable has, kept for the next. */
 #include "run/card.h"
 
-void nb_frame_free(const nb_plan *p, nb_frame *f)
+void nb_frame_free(const nb_exec *e, nb_frame *f)
 {
+    const nb_plan *p = e->plan;
+    nb_card_reel_free(e->pieces, f->reel);
     for (int k = 0; f->node && k < p->graph->n; k++)
         if (f->node[k]) {
             f->node[k]->data = NULL;
@@ -18,8 +20,9 @@ void nb_frame_free(const nb_plan *p, nb_frame *f)
     nb_free(f);
 }
 
-static nb_frame *frame_new(const nb_plan *p)
+static nb_frame *frame_new(const nb_exec *e)
 {
+    const nb_plan *p = e->plan;
     size_t n = (size_t)(p->graph->n + p->nextra) + 1;
     nb_frame *f = nb_alloc_zero(sizeof *f);
     if (!f) return NULL;
@@ -28,14 +31,14 @@ static nb_frame *frame_new(const nb_plan *p)
     f->node = nb_alloc_zero(n * sizeof *f->node);
     f->own = nb_alloc_zero(n * sizeof *f->own);
     if (f->block && f->held && f->node && f->own) return f;
-    nb_frame_free(p, f);
+    nb_frame_free(e, f);
     return NULL;
 }
 
 static nb_frame *frame_pop(nb_exec *e)
 {
     nb_frame *f = atomic_exchange(&e->free, NULL);
-    if (!f) return frame_new(e->plan);
+    if (!f) return frame_new(e);
     nb_frame *rest = f->next;
     f->next = NULL;
     while (rest) { /* others go back, one by one */
@@ -100,7 +103,7 @@ nb_frame *nb_frame_take(nb_exec *e)
     if (f && !f->arena)
         f->arena = nb_buffer_on(e->device, nb_frame_arena(e) + e->workspace);
     if (!f || f->arena) return f;
-    nb_frame_free(e->plan, f);
+    nb_frame_free(e, f);
     return nb_exec_explain(e);
 }
 

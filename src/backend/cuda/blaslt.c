@@ -260,7 +260,8 @@ static bool multiply(nb_blaslt_call *b, char *const *at, const int64_t *moved,
             b->handle, b->desc, wide ? (void *)&scale : &scale_f,
             b->swapped ? y : x, b->first, b->swapped ? x : y, b->second,
             wide ? (void *)&add : &add_f, added ? added : c, b->c, c, b->c,
-            b->choice.algo, workspace, b->choice.workspace, b->card->stream);
+            b->choice.algo, workspace, b->choice.workspace,
+            nb_card_stream(b->card));
     pthread_mutex_unlock(&b->lock);
     nb_card_launched(b->card, what);
     return ok && nb_blaslt_check(status, what);
@@ -303,7 +304,7 @@ static nb_blaslt_call *open_call(nb_card *c, const nb_gemm *g)
     b->card = c;
     b->g = *g;
     pthread_mutex_init(&b->lock, NULL);
-    b->job = (nb_card_job){.run = run, .free = close_call};
+    b->job = (nb_card_job){.run = run, .free = close_call, .captures = true};
     if ((b->handle = handle_of(c)) && describe(b)) return b;
     close_call(&b->job);
     return NULL;

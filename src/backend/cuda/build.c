@@ -88,6 +88,14 @@ static nb_card_code *publish(const job *j, nb_card_code *k)
     return other;
 }
 
+nb_card_code *nb_card_code_keep(nb_card_code *k)
+{
+    pthread_mutex_lock(&table.lock);
+    k->references++;
+    pthread_mutex_unlock(&table.lock);
+    return k;
+}
+
 void nb_card_code_drop(nb_card_code *k)
 {
     if (!k) return;

@@ -19,6 +19,7 @@ typedef struct nb_card_source {
  * on failure there are none. */
 bool nb_card_build(nb_card *c, int n, const nb_card_source *s,
                    nb_card_code **code);
+nb_card_code *nb_card_code_keep(nb_card_code *k);
 void nb_card_code_drop(nb_card_code *k); /* NULL is fine */
 
 /* On the main stream; a grid without blocks is nothing to do.  what: the

@@ -76,6 +76,7 @@ static void list_one(const nb_cuda *api, int ordinal)
         return;
     }
     pthread_mutex_init(&c->lock, NULL);
+    pthread_mutex_init(&c->capturing, NULL);
     all.n++;
 }
 

@@ -36,11 +36,16 @@ typedef struct nb_card {
     pthread_mutex_t lock; /* of what follows */
     atomic_bool started, faulted;
     void *event; /* for one stream to wait for another */
+    pthread_mutex_t capturing;
+    void *aside; /* the stream of captures, for who holds that */
     struct nb_card_pool *pool;
     struct nb_card_ring *up, *down;
     char fault[2048];
-    uint64_t launched, done; /* kernels */
-    char recent[NB_CARD_RECENT][96];
+    uint64_t launched, done; /* kernels, graphs */
+    struct {
+        char what[96];
+        struct nb_card_names *all; /* of a graph; or NULL */
+    } recent[NB_CARD_RECENT];
 } nb_card;
 
 /* Cards of compute capability 8.0 or more; 0 without a driver or a card. */
@@ -59,6 +64,10 @@ bool nb_card_reenter(nb_card *c);
 
 bool nb_card_ok(nb_card *c); /* fails with the text of the fault, if any */
 
+/* The stream that this thread's work goes to: the main one, or that of its
+ * capture (graph.h). */
+void *nb_card_stream(const nb_card *c);
+
 /* Waits for the main stream. */
 bool nb_card_sync(nb_card *c);
 
@@ -74,9 +83,15 @@ void *nb_card_stream_new(nb_card *c);
 void nb_card_stream_free(nb_card *c, void *stream); /* waits for it */
 bool nb_card_stream_after(nb_card *c, void *later, void *earlier);
 
-/* For the text of a fault: a kernel was launched; all of the first `n` that
- * were launched have ended. */
+/* For the text of a fault: a kernel was launched; a graph was, of ops whose
+ * names are kept while they may be asked for; all of the first `n` that were
+ * launched have ended. */
+typedef struct nb_card_names nb_card_names;
+nb_card_names *nb_card_names_new(const char *text);
+const char *nb_card_names_text(const nb_card_names *n);
+void nb_card_names_drop(nb_card_names *n);
 void nb_card_launched(nb_card *c, const char *what);
+void nb_card_launched_all(nb_card *c, nb_card_names *what);
 void nb_card_ended(nb_card *c, uint64_t n);
 uint64_t nb_card_launches(nb_card *c);
 

@@ -139,7 +139,7 @@ static bool put(nb_card *c, nb_address to, const char *host, size_t n)
 
 bool nb_card_put(nb_card *c, void *to, const void *host, size_t n)
 {
-    if (!nb_card_enter(c)) return false;
+    if (!nb_card_enter(c) || !nb_card_is_free(c, "copying to it")) return false;
     pthread_mutex_lock(&c->up->lock);
     bool ok = put(c, address(to), host, n);
     pthread_mutex_unlock(&c->up->lock);
@@ -175,7 +175,8 @@ static bool get(nb_card *c, char *host, nb_address from, size_t n)
 
 bool nb_card_get(nb_card *c, void *host, const void *from, size_t n)
 {
-    if (!nb_card_enter(c)) return false;
+    if (!nb_card_enter(c) || !nb_card_is_free(c, "copying from it"))
+        return false;
     if (n == 0) return true;
     pthread_mutex_lock(&c->down->lock);
     uint64_t launches = nb_card_launches(c);
@@ -191,7 +192,7 @@ bool nb_card_copy(nb_card *c, void *to, const void *from, size_t n)
     return n == 0 ||
            nb_card_check(c,
                          c->api->MemcpyDtoDAsync(address(to), address(from), n,
-                                                 c->stream),
+                                                 nb_card_stream(c)),
                          "copying within it");
 }
 
@@ -199,6 +200,7 @@ bool nb_card_zero(nb_card *c, void *to, size_t n)
 {
     if (!nb_card_enter(c)) return false;
     return n == 0 ||
-           nb_card_check(c, c->api->MemsetD8Async(address(to), 0, n, c->stream),
-                         "clearing");
+           nb_card_check(
+               c, c->api->MemsetD8Async(address(to), 0, n, nb_card_stream(c)),
+               "clearing");
 }

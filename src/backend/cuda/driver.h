@@ -11,6 +11,8 @@
 
 #include "base/error.h"
 
+#include <stdint.h>
+
 typedef unsigned long long nb_address;
 
 /* Values of CUDA's enumerations. */

@@ -4,7 +4,8 @@
  * kernels had been launched and were not known to have ended: the last few
  * names are kept for that. */
 #define _GNU_SOURCE
-#include "backend/cuda/card.h"
+#include "backend/cuda/parts.h"
+#include "base/memory.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -40,19 +41,51 @@ static void add(nb_card *c, const char *before, const char *text)
     snprintf(c->fault + n, sizeof c->fault - n, "%s%s", before, text);
 }
 
+struct nb_card_names {
+    atomic_int references;
+    char text[];
+};
+
+nb_card_names *nb_card_names_new(const char *text)
+{
+    size_t n = strlen(text) + 1;
+    nb_card_names *new = nb_alloc(sizeof *new + n);
+    if (!new) return NULL;
+    new->references = 1;
+    memcpy(new->text, text, n);
+    return new;
+}
+
+const char *nb_card_names_text(const nb_card_names *n)
+{
+    return n->text;
+}
+
+void nb_card_names_drop(nb_card_names *n)
+{
+    if (n && atomic_fetch_sub(&n->references, 1) == 1) nb_free(n);
+}
+
+/* What was launched as number n. */
+static const char *name_of(const nb_card *c, uint64_t n)
+{
+    const nb_card_names *all = c->recent[n % NB_CARD_RECENT].all;
+    return all ? all->text : c->recent[n % NB_CARD_RECENT].what;
+}
+
 /* With a lock held, unless it is a card that is being started. */
 static void add_suspects(nb_card *c)
 {
     uint64_t from = c->done, n = c->launched;
     if (n == from) return;
-    if (n - from == 1) {
-        add(c, " in ", c->recent[from % NB_CARD_RECENT]);
+    if (n - from == 1 && !c->recent[from % NB_CARD_RECENT].all) {
+        add(c, " in ", name_of(c, from));
         return;
     }
     if (n - from > NB_CARD_RECENT) from = n - NB_CARD_RECENT;
-    add(c, ", in one of these or before: ", c->recent[from % NB_CARD_RECENT]);
+    add(c, ", in one of these or before: ", name_of(c, from));
     while (++from < n)
-        add(c, "; ", c->recent[from % NB_CARD_RECENT]);
+        add(c, "; ", name_of(c, from));
     add(c, "", " (NABLA_CUDA_SYNC=1 finds the one)");
 }
 
@@ -93,13 +126,30 @@ bool nb_card_ok(nb_card *c)
     return true;
 }
 
+/* What a graph is made of was not launched. */
 void nb_card_launched(nb_card *c, const char *what)
 {
+    if (nb_card_captures(c)) return;
     pthread_mutex_lock(&lock);
-    char *to = c->recent[c->launched++ % NB_CARD_RECENT];
-    if (!memccpy(to, what, '\0', sizeof *c->recent))
-        to[sizeof *c->recent - 1] = '\0';
+    int at = (int)(c->launched++ % NB_CARD_RECENT);
+    char *to = c->recent[at].what;
+    if (!memccpy(to, what, '\0', sizeof c->recent[at].what))
+        to[sizeof c->recent[at].what - 1] = '\0';
+    nb_card_names *old = c->recent[at].all;
+    c->recent[at].all = NULL;
     pthread_mutex_unlock(&lock);
+    nb_card_names_drop(old);
+}
+
+void nb_card_launched_all(nb_card *c, nb_card_names *what)
+{
+    atomic_fetch_add(&what->references, 1);
+    pthread_mutex_lock(&lock);
+    int at = (int)(c->launched++ % NB_CARD_RECENT);
+    nb_card_names *old = c->recent[at].all;
+    c->recent[at].all = what;
+    pthread_mutex_unlock(&lock);
+    nb_card_names_drop(old);
 }
 
 uint64_t nb_card_launches(nb_card *c)

@@ -1,9 +1,10 @@
 /* launch.c - launching a kernel, and saying which one could not be. */
 #include "backend/cuda/code.h"
+#include "backend/cuda/parts.h"
 
 #include <stdlib.h>
 
-static bool waits(void)
+bool nb_card_waits(void)
 {
     static atomic_int known; /* 1: no, 2: yes */
     if (!known) {
@@ -46,11 +47,12 @@ bool nb_card_launch(nb_card *c, const nb_card_code *k, const unsigned grid[3],
     if (!nb_card_enter(c)) return false;
     int result = allow(c, k, shared);
     if (result == 0)
-        result = c->api->LaunchKernel(k->function, g[0], g[1], g[2], b[0], b[1],
-                                      b[2], shared, c->stream, args, NULL);
+        result =
+            c->api->LaunchKernel(k->function, g[0], g[1], g[2], b[0], b[1],
+                                 b[2], shared, nb_card_stream(c), args, NULL);
     if (result != 0 && nb_card_is_fault(result))
         return nb_card_check(c, result, what);
     if (result != 0) return fail(c, result, g, b, shared, what);
     nb_card_launched(c, what);
-    return !waits() || nb_card_sync(c);
+    return !nb_card_waits() || nb_card_sync(c);
 }

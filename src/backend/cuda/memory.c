@@ -135,6 +135,7 @@ static void *alloc(nb_card *c, void *stream, size_t bytes, size_t *room)
 {
     nb_part *p = NULL;
     void *at = NULL;
+    if (!nb_card_is_free(c, "memory is wanted")) return NULL;
     nb_heap *h = lock(c);
     if (take(c, h, bytes, stream, &p)) {
         if (p->stream && !nb_card_stream_after(c, stream, p->stream)) {

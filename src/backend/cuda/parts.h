@@ -1,4 +1,4 @@
-/* parts.h - what a card gets when it is started, for memory.c and copy.c. */
+/* parts.h - what the files of a card share. */
 #ifndef NB_CUDA_PARTS_H
 #define NB_CUDA_PARTS_H
 
@@ -10,5 +10,13 @@ bool nb_card_rings_make(nb_card *c);
 
 /* No memory is in use on that stream any more. */
 void nb_card_pool_forget(nb_card *c, void *stream);
+
+/* NABLA_CUDA_SYNC: every launch waits. */
+bool nb_card_waits(void);
+
+/* Whether this thread is capturing; fails if so, with what it is not free
+ * for. */
+bool nb_card_captures(const nb_card *c);
+bool nb_card_is_free(const nb_card *c, const char *what);
 
 #endif

@@ -4,7 +4,7 @@
 bool nb_card_sync(nb_card *c)
 {
     if (!c->started) return nb_card_ok(c);
-    if (!nb_card_enter(c)) return false;
+    if (!nb_card_enter(c) || !nb_card_is_free(c, "waiting")) return false;
     uint64_t n = nb_card_launches(c);
     if (!nb_card_check(c, c->api->StreamSynchronize(c->stream), "waiting"))
         return false;

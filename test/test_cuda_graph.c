@@ -1,0 +1,453 @@
+/* test_cuda_graph.c - programs on a card as graphs: that they are, that runs
+ * give the same whatever memory they have, and what happens where a graph
+ * cannot be made.
+ *
+ * Runs on the card of the machine, or on the simulated one, which counts the
+ * calls of the driver; every test in a process of its own. */
+#include "backend/cuda/graph.h"
+#include "backend/cuda/memory.h"
+#include "core/tensor.h"
+#include "nabla/nabla.h"
+#include "support/alone.h"
+#include "support/cards.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { ROWS = 6, COLUMNS = 8, N = ROWS * COLUMNS };
+
+static char folder[64];
+
+static int make(void **state)
+{
+    (void)state;
+    folder_make(folder);
+    return 0;
+}
+
+static int unmake(void **state)
+{
+    (void)state;
+    folder_remove(folder);
+    return 0;
+}
+
+static void test(void (*body)(void), const char *settings)
+{
+    char all[4096];
+    snprintf(all, sizeof all, "NABLA_CACHE_DIR=%s %s %s", folder,
+             cards_settings(), settings);
+    alone(body, all);
+}
+
+#define TEST_WITH(name, settings)       \
+    static void body_of_##name(void);   \
+    static void name(void **state)      \
+    {                                   \
+        (void)state;                    \
+        test(body_of_##name, settings); \
+    }                                   \
+    static void body_of_##name(void)
+#define TEST(name) TEST_WITH(name, "")
+
+/* Several steps: rows are reduced, then columns; both results are needed by
+ * what comes after. */
+static nb_tensor *rows_of(nb_tensor *x, nb_tensor *w)
+{
+    nb_tensor *e = nb_exp(nb_sub(x, nb_reduce_max(x, 1, (int64_t[]){1}, true)));
+    nb_tensor *p = nb_div(e, nb_reduce_sum(e, 1, (int64_t[]){1}, true));
+    return nb_mul(p, w);
+}
+
+static nb_status step(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                      nb_tensor **y)
+{
+    (void)ctx, (void)nx;
+    nb_tensor *p = rows_of(x[0], x[1]);
+    nb_tensor *c = nb_reduce_sum(p, 1, (int64_t[]){0}, true);
+    y[0] = nb_sub(x[1], nb_mul(nb_num(0.5), nb_mul(p, c)));
+    y[1] = nb_reduce_sum(nb_mul(y[0], c), -1, NULL, false);
+    return *ny = 2, NB_OK;
+}
+
+/* Numbers of turn i. */
+static nb_tensor *numbers(int device, int rows, int i)
+{
+    float v[4 * N];
+    for (int k = 0; k < rows * COLUMNS; k++)
+        v[k] = sinf((float)(k * (i + 3)));
+    nb_tensor *x = nb_constant(NB_F32, 2, (int64_t[]){rows, COLUMNS}, v);
+    x = nb_to_device(x, device);
+    need(x && nb_realize(x) == NB_OK);
+    return x;
+}
+
+static void read_into(nb_tensor *x, float *to)
+{
+    need(nb_read(x, NB_F32, to) == NB_OK);
+}
+
+static bool agree(nb_tensor *x, nb_tensor *want)
+{
+    float a[4 * N], b[4 * N];
+    int64_t n = nb_elements(x);
+    need(n == nb_elements(want) && n <= 4 * N);
+    read_into(x, a), read_into(want, b);
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabsf(a[i] - b[i]) <= 1e-5f * (1 + fabsf(b[i])))) return false;
+    return true;
+}
+
+static nb_executable *compiled(nb_body *body, int device)
+{
+    nb_tensor *x[] = {numbers(device, ROWS, 0), numbers(device, ROWS, 1)};
+    nb_executable *e = NULL;
+    need(nb_executable_new(nb_func_new(body, NULL), 2, x, &e) == NB_OK);
+    return e;
+}
+
+static void run(nb_executable *e, nb_tensor **x, nb_tensor **y)
+{
+    int ny = 2;
+    need(nb_executable_run(e, 2, x, &ny, y) == NB_OK);
+}
+
+/* What the CPU gives for turn i. */
+static void want(nb_body *body, int rows, int i, nb_tensor **y)
+{
+    nb_tensor *x[] = {numbers(0, rows, i), numbers(0, rows, 7 * i)};
+    int ny = 2;
+    need(body(NULL, 2, x, &ny, y) == NB_OK);
+}
+
+static bool is_right(nb_body *body, int rows, int i, nb_tensor **y)
+{
+    nb_tensor *of[2];
+    want(body, rows, i, of);
+    return agree(y[0], of[0]) && agree(y[1], of[1]);
+}
+
+static int64_t launched(void)
+{
+    return nb_card_graph_stats_get().launched;
+}
+
+static void open_scope(void)
+{
+    cards_first();
+    need(nb_scope_open() == NB_OK);
+}
+
+TEST(a_program_is_one_graph_from_its_second_run_on)
+{
+    open_scope();
+    nb_executable *e = compiled(step, 1);
+    for (int i = 0; i < 10; i++) {
+        need(nb_scope_open() == NB_OK);
+        nb_tensor *y[2], *x[] = {numbers(1, ROWS, i), numbers(1, ROWS, 7 * i)};
+        int64_t before = launched();
+        run(e, x, y);
+        need(launched() - before == (i > 0));
+        need(is_right(step, ROWS, i, y));
+        nb_scope_close(0, NULL);
+    }
+    nb_executable_drop(e);
+}
+
+TEST(memory_that_comes_back_needs_one_call_of_the_driver)
+{
+    open_scope();
+    nb_executable *e = compiled(step, 1);
+    nb_tensor *x[] = {numbers(1, ROWS, 1), numbers(1, ROWS, 7)};
+    nb_card_graph_stats was = {0};
+    for (int i = 0; i < 12; i++) {
+        nb_tensor *y[2];
+        need(nb_scope_open() == NB_OK);
+        if (i == 6) was = nb_card_graph_stats_get();
+        run(e, x, y);
+        need(is_right(step, ROWS, 1, y));
+        nb_scope_close(0, NULL);
+    }
+    nb_card_graph_stats is = nb_card_graph_stats_get();
+    need(is.captured == was.captured && is.changed == was.changed);
+    need(is.launched == was.launched + 6);
+    nb_executable_drop(e);
+}
+
+TEST(results_that_are_kept_stay_what_they_are)
+{
+    enum { TURNS = 12 };
+    open_scope();
+    nb_executable *e = compiled(step, 1);
+    nb_tensor *y[TURNS][2];
+    for (int i = 0; i < TURNS; i++) {
+        nb_tensor *x[] = {numbers(1, ROWS, i), numbers(1, ROWS, 7 * i)};
+        run(e, x, y[i]);
+    }
+    for (int i = 0; i < TURNS; i++)
+        need(is_right(step, ROWS, i, y[i]));
+    nb_card_graph_stats s = nb_card_graph_stats_get();
+    need(s.launched == TURNS - 1 && s.captured <= 4 && s.changed > 0);
+    nb_executable_drop(e);
+}
+
+/* w = step(x, w), the memory of w its own or a new one each time. */
+static void descend(bool donates, float *to)
+{
+    nb_executable *e = compiled(step, 1);
+    if (donates) need(nb_executable_donate(e, 1, (int[]){1}) == NB_OK);
+    nb_tensor *x = numbers(1, ROWS, 1), *w = nb_keep(numbers(1, ROWS, 2));
+    for (int i = 0; i < 8; i++) {
+        nb_tensor *y[2], *in[] = {x, w};
+        need(nb_scope_open() == NB_OK);
+        run(e, in, y);
+        nb_keep(y[0]);
+        nb_scope_close(0, NULL);
+        nb_drop(w);
+        w = y[0];
+    }
+    read_into(w, to);
+    nb_drop(w);
+    nb_executable_drop(e);
+}
+
+TEST(donated_arguments_are_results)
+{
+    float a[N], b[N];
+    open_scope();
+    descend(false, a);
+    need(nb_scope_open() == NB_OK);
+    descend(true, b);
+    need(!memcmp(a, b, sizeof a));
+    need(launched() == 14);
+}
+
+TEST_WITH(graphs_are_turned_off, "NABLA_CUDA_GRAPHS=0")
+{
+    open_scope();
+    nb_executable *e = compiled(step, 1);
+    for (int i = 0; i < 4; i++) {
+        nb_tensor *y[2], *x[] = {numbers(1, ROWS, i), numbers(1, ROWS, 7 * i)};
+        run(e, x, y);
+        need(is_right(step, ROWS, i, y));
+    }
+    need(!launched() && !nb_card_graph_stats_get().captured);
+    nb_executable_drop(e);
+}
+
+TEST_WITH(whoever_looks_for_a_fault_has_no_graphs, "NABLA_CUDA_SYNC=1")
+{
+    open_scope();
+    nb_executable *e = compiled(step, 1);
+    for (int i = 0; i < 3; i++) {
+        nb_tensor *y[2], *x[] = {numbers(1, ROWS, i), numbers(1, ROWS, 7 * i)};
+        run(e, x, y);
+        need(is_right(step, ROWS, i, y));
+    }
+    need(!launched());
+    nb_executable_drop(e);
+}
+
+/* The CPU does a part of it. */
+static nb_status aside(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                       nb_tensor **y)
+{
+    (void)ctx, (void)nx;
+    nb_tensor *c = nb_reduce_sum(rows_of(x[0], x[1]), 1, (int64_t[]){0}, true);
+    nb_tensor *q = nb_det(nb_matmul(c, nb_swap_axes(c, 0, 1)));
+    nb_tensor *p = rows_of(nb_mul(x[1], q), x[0]);
+    y[0] = nb_mul(p, nb_reduce_sum(p, 1, (int64_t[]){0}, true));
+    y[1] = q;
+    return *ny = 2, NB_OK;
+}
+
+TEST(steps_of_the_cpu_lie_between_graphs)
+{
+    open_scope();
+    nb_executable *e = compiled(aside, 1);
+    for (int i = 0; i < 4; i++) {
+        int64_t before = launched();
+        nb_tensor *y[2], *x[] = {numbers(1, ROWS, i), numbers(1, ROWS, 7 * i)};
+        run(e, x, y);
+        need(is_right(aside, ROWS, i, y));
+        need(launched() - before == (i ? 2 : 0));
+    }
+    nb_executable_drop(e);
+}
+
+typedef struct worker {
+    nb_executable *e;
+    bool captures, right;
+} worker;
+
+/* Some threads run one program, which is captured meanwhile; others record new
+ * ones, take memory and wait. */
+static void *work(void *ctx)
+{
+    worker *w = ctx;
+    w->right = true;
+    for (int i = 1; w->right && i < 12; i++) {
+        need(nb_scope_open() == NB_OK);
+        nb_tensor *y[2], *x[] = {numbers(1, ROWS, i), numbers(1, ROWS, 7 * i)};
+        int ny = 2;
+        if (w->captures)
+            run(w->e, x, y);
+        else
+            need(step(NULL, 2, x, &ny, y) == NB_OK);
+        w->right = is_right(step, ROWS, i, y);
+        nb_scope_close(0, NULL);
+    }
+    return NULL;
+}
+
+TEST(threads_capture_while_others_use_the_card)
+{
+    enum { THREADS = 4 };
+    open_scope();
+    pthread_t thread[THREADS];
+    worker w[THREADS];
+    nb_executable *e = compiled(step, 1);
+    for (int i = 0; i < THREADS; i++) {
+        w[i] = (worker){.e = e, .captures = i % 2};
+        need(!pthread_create(&thread[i], NULL, work, &w[i]));
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(thread[i], NULL);
+        need(w[i].right);
+    }
+    need(launched() > 0);
+    nb_executable_drop(e);
+}
+
+TEST(any_size_has_graphs_of_its_own)
+{
+    open_scope();
+    nb_tensor *form[] = {numbers(1, ROWS, 0), numbers(1, ROWS, 1)};
+    nb_dynamic_dim dims[] = {{0, 0, "rows"}, {1, 0, "rows"}};
+    nb_executable *e = NULL;
+    need(nb_executable_new_dynamic(nb_func_new(step, NULL), 2, form, 2, dims,
+                                   &e) == NB_OK);
+    for (int i = 0; i < 12; i++) {
+        int rows = 2 + i % 3 * 5;
+        nb_tensor *y[2], *x[] = {numbers(1, rows, i), numbers(1, rows, 7 * i)};
+        run(e, x, y);
+        need(is_right(step, rows, i, y));
+    }
+    nb_executable_drop(e);
+}
+
+static void run_in_spite_of_it(void)
+{
+    open_scope();
+    nb_executable *e = compiled(step, 1);
+    nb_tensor *y[8][2];
+    for (int i = 0; i < 8; i++) {
+        nb_tensor *x[] = {numbers(1, ROWS, i), numbers(1, ROWS, 7 * i)};
+        run(e, x, y[i]);
+        need(is_right(step, ROWS, i, y[i]));
+    }
+    nb_executable_drop(e);
+}
+
+static void what_cannot_be_captured_runs_step_by_step(void **state)
+{
+    static const char *const calls[] = {
+        "cuStreamBeginCapture",
+        "cuGraphInstantiateWithFlags",
+        "cuGraphExecKernelNodeSetParams",
+    };
+    (void)state;
+    if (!cards_simulated()) skip();
+    for (int i = 0; i < 3; i++)
+        for (int n = 1; n < 4; n++) {
+            char settings[128];
+            snprintf(settings, sizeof settings, "NABLA_SIM_FAIL=%s:%d",
+                     calls[i], n);
+            test(run_in_spite_of_it, settings);
+        }
+}
+
+static void body_of_a_fault(void)
+{
+    open_scope();
+    nb_executable *e = compiled(step, 1);
+    nb_tensor *y[2], *x[] = {numbers(1, ROWS, 1), numbers(1, ROWS, 7)};
+    for (int i = 0; i < 3; i++)
+        run(e, x, y);
+    need(nb_device_wait(1) != NB_OK);
+    need(strstr(nb_error_message(), "exp") && strstr(nb_error_message(), ";"));
+    nb_error_clear();
+    int ny = 2;
+    need(nb_executable_run(e, 2, x, &ny, y) != NB_OK);
+    nb_executable_drop(e);
+}
+
+static void a_fault_names_the_ops_of_graphs(void **state)
+{
+    (void)state;
+    if (!cards_simulated()) skip();
+    test(body_of_a_fault, "NABLA_SIM_FAIL=cuStreamSynchronize:1:700");
+}
+
+static void body_of_a_launch_that_fails(void)
+{
+    open_scope();
+    nb_executable *e = compiled(step, 1);
+    nb_tensor *y[2], *x[] = {numbers(1, ROWS, 1), numbers(1, ROWS, 7)};
+    run(e, x, y);
+    int ny = 2;
+    need(nb_executable_run(e, 2, x, &ny, y) != NB_OK);
+    nb_error_clear();
+    run(e, x, y);
+    need(is_right(step, ROWS, 1, y));
+    nb_executable_drop(e);
+}
+
+static void a_launch_that_fails_is_an_error(void **state)
+{
+    (void)state;
+    if (!cards_simulated()) skip();
+    test(body_of_a_launch_that_fails, "NABLA_SIM_FAIL=cuGraphLaunch:1:1");
+}
+
+/* Memory of the card that a program gave back is trimmed between its runs. */
+TEST(memory_is_given_back_between_runs)
+{
+    open_scope();
+    nb_executable *e = compiled(step, 1);
+    for (int i = 0; i < 6; i++) {
+        need(nb_scope_open() == NB_OK);
+        nb_tensor *y[2], *x[] = {numbers(1, ROWS, i), numbers(1, ROWS, 7 * i)};
+        run(e, x, y);
+        need(is_right(step, ROWS, i, y));
+        nb_scope_close(0, NULL);
+        need(nb_device_trim(1) == NB_OK);
+    }
+    nb_executable_drop(e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_program_is_one_graph_from_its_second_run_on),
+        cmocka_unit_test(memory_that_comes_back_needs_one_call_of_the_driver),
+        cmocka_unit_test(results_that_are_kept_stay_what_they_are),
+        cmocka_unit_test(donated_arguments_are_results),
+        cmocka_unit_test(graphs_are_turned_off),
+        cmocka_unit_test(whoever_looks_for_a_fault_has_no_graphs),
+        cmocka_unit_test(steps_of_the_cpu_lie_between_graphs),
+        cmocka_unit_test(threads_capture_while_others_use_the_card),
+        cmocka_unit_test(any_size_has_graphs_of_its_own),
+        cmocka_unit_test(what_cannot_be_captured_runs_step_by_step),
+        cmocka_unit_test(a_fault_names_the_ops_of_graphs),
+        cmocka_unit_test(a_launch_that_fails_is_an_error),
+        cmocka_unit_test(memory_is_given_back_between_runs),
+    };
+    return cmocka_run_group_tests(tests, make, unmake);
+}
