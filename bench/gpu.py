@@ -5,233 +5,132 @@ has the same arrays; that they agree is checked first.  They take turns, each
 call given back to back, and a row shows the least time of each, what that is in
 TB/s of the memory that has to be read and written or in TFLOP/s, and the ratio
 of ours to the best of the others.
+
+bench/gpu.py GPT-2 [LIBRARY...] runs training steps, each library in a process
+of its own: nabla, torch, jax or all of them.
 """
 
-import importlib.util
+import json
 import math
+import os
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from gpu_rows import ROWS, SMALL, Row, jax, jnp, torch
 
 import nabla as nb
 from nabla import _nabla
 
-jax: Any = None
-torch: Any = None
-if importlib.util.find_spec("jax"):
-    import jax
-    import jax.numpy as jnp
-if importlib.util.find_spec("torch"):
-    import torch
+
+class Runner(NamedTuple):
+    call: Callable[[], Any]  # and what it gives
+    wait: Callable[[], Any]
+    read: Callable[[Any], np.ndarray]
 
 
-class Row(NamedTuple):
-    name: str
-    arrays: list[np.ndarray]
-    dtype: str
-    ours: Callable[..., Any]
-    jax: Callable[..., Any]
-    torch: Callable[..., Any]
-    bytes: float = 0.0
-    flops: float = 0.0
-
-
-def normal(*shape: int) -> np.ndarray:
-    return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
-
-
-def chain() -> Row:
-    x = [normal(64 << 20) for _ in range(3)]
-    return Row(
-        "chain 64M f32",
-        x,
-        "float32",
-        lambda x, w, b: nb.tanh(x * w + b) * nb.exp(-x * x),
-        lambda x, w, b: jnp.tanh(x * w + b) * jnp.exp(-x * x),
-        lambda x, w, b: torch.tanh(x * w + b) * torch.exp(-x * x),
-        bytes=4.0 * x[0].nbytes,
-    )
-
-
-def total() -> Row:
-    x = normal(64 << 20)
-    return Row(
-        "sum 64M f32",
-        [x],
-        "float32",
-        nb.sum,
-        lambda x: jnp.sum(x),
-        lambda x: x.sum(),
-        bytes=x.nbytes,
-    )
-
-
-def columns() -> Row:
-    x = normal(8192, 8192)
-    return Row(
-        "sum axis 0, 8192x8192 f32",
-        [x],
-        "float32",
-        lambda x: nb.sum(x, axis=0),
-        lambda x: jnp.sum(x, axis=0),
-        lambda x: x.sum(0),
-        bytes=x.nbytes,
-    )
-
-
-def transpose() -> Row:
-    x = normal(8192, 8192)
-    return Row(
-        "x + x.T, 8192x8192 f32",
-        [x],
-        "float32",
-        lambda x: x + x.T,
-        lambda x: x + x.T,
-        lambda x: x + x.T,
-        bytes=3.0 * x.nbytes,
-    )
-
-
-def softmax() -> Row:
-    x = normal(8192, 8192)
-    return Row(
-        "softmax 8192x8192 f32",
-        [x],
-        "float32",
-        lambda x: nb.softmax(x, axis=-1),
-        lambda x: jax.nn.softmax(x, axis=-1),
-        lambda x: torch.softmax(x, -1),
-        bytes=2.0 * x.nbytes,
-    )
-
-
-def layer_norm() -> Row:
-    x, w, b = normal(65536, 1024), normal(1024), normal(1024)
-
-    def ours(x: Any, w: Any, b: Any) -> Any:
-        y = x.astype("float32")
-        d = y - y.mean(axis=-1, keepdims=True)
-        v = (d * d).mean(axis=-1, keepdims=True)
-        y = d / nb.sqrt(v + 1e-5)
-        return (y * w.astype("float32") + b.astype("float32")).astype(x.dtype)
-
-    def of_jax(x: Any, w: Any, b: Any) -> Any:
-        y = x.astype(jnp.float32)
-        d = y - y.mean(axis=-1, keepdims=True)
-        v = (d * d).mean(axis=-1, keepdims=True)
-        y = d / jnp.sqrt(v + 1e-5)
-        return (y * w + b).astype(x.dtype)
-
-    return Row(
-        "layer norm 65536x1024 bf16",
-        [x, w, b],
-        "bfloat16",
-        ours,
-        of_jax,
-        lambda x, w, b: torch.nn.functional.layer_norm(x, (1024,), w, b),
-        bytes=2.0 * x.size * 2,
-    )
-
-
-def matmul() -> Row:
-    x, y = normal(8192, 8192), normal(8192, 8192)
-    return Row(
-        "matmul 8192 bf16",
-        [x, y],
-        "bfloat16",
-        lambda x, y: x @ y,
-        lambda x, y: x @ y,
-        lambda x, y: x @ y,
-        flops=2.0 * 8192**3,
-    )
-
-
-def linear_gelu() -> Row:
-    x, w, b = normal(16384, 768), normal(768, 3072), normal(3072)
-
-    def gelu(x: Any, tanh: Any) -> Any:
-        return 0.5 * x * (1 + tanh(0.79788456 * (x + 0.044715 * x * x * x)))
-
-    return Row(
-        "linear + gelu 16384x768x3072 bf16",
-        [x, w, b],
-        "bfloat16",
-        lambda x, w, b: gelu(x @ w + b, nb.tanh),
-        lambda x, w, b: gelu(x @ w + b, jnp.tanh),
-        lambda x, w, b: torch.nn.functional.gelu(x @ w + b, approximate="tanh"),
-        flops=2.0 * 16384 * 768 * 3072,
-    )
-
-
-def cross_entropy() -> Row:
-    x = normal(16384, 50304)
-    t = np.random.default_rng(1).integers(0, 50304, 16384)
-
-    def ours(x: Any, t: Any) -> Any:
-        y = x.astype("float32")
-        m = y.max(axis=-1, keepdims=True)
-        z = nb.log(nb.exp(y - m).sum(axis=-1)) + m[:, 0]
-        return (z - nb.take_along_axis(y, t[:, None], axis=-1)[:, 0]).mean()
-
-    def of_jax(x: Any, t: Any) -> Any:
-        y = x.astype(jnp.float32)
-        z = jax.nn.logsumexp(y, axis=-1)
-        return (z - jnp.take_along_axis(y, t[:, None], axis=-1)[:, 0]).mean()
-
-    return Row(
-        "cross-entropy 16384x50304 bf16",
-        [x, t],
-        "bfloat16",
-        ours,
-        of_jax,
-        lambda x, t: torch.nn.functional.cross_entropy(x.float(), t),
-        bytes=2.0 * x.size,
-    )
-
-
-def small() -> Row:
-    x = normal(64, 64)
-    return Row(
-        "one small op",
-        [x],
-        "float32",
-        lambda x: x * 2.0,
-        lambda x: x * 2.0,
-        lambda x: x * 2.0,
-    )
-
-
-ROWS = [
-    chain,
-    total,
-    columns,
-    transpose,
-    softmax,
-    layer_norm,
-    matmul,
-    linear_gelu,
-    cross_entropy,
-    small,
-]
-
-
-def least(call: Callable[[], Any], wait: Callable[[], Any]) -> float:
-    """Seconds of a call, given back to back for about a tenth of a second."""
-    call(), wait()
-    begin = time.perf_counter()
-    call(), wait()
-    n = max(3, min(1000, int(0.1 / (time.perf_counter() - begin + 1e-9))))
-    times = []
-    for _ in range(5):
+def least(r: Runner) -> float:
+    """Seconds of a call, given back to back for about a tenth of a second; five
+    times, or for some seconds."""
+    r.call(), r.wait()
+    start = begin = time.perf_counter()
+    r.call(), r.wait()
+    took = time.perf_counter() - begin
+    n = max(3 if took < 0.1 else 1, min(1000, int(0.1 / (took + 1e-9))))
+    times = [took]
+    while len(times) < 6 and time.perf_counter() - start < 3:
         begin = time.perf_counter()
         for _ in range(n):
-            call()
-        wait()
+            r.call()
+        r.wait()
         times.append((time.perf_counter() - begin) / n)
     return min(times)
+
+
+def again(f: Callable[..., Any], x: list[Any], n: int) -> Callable[[], Any]:
+    """Calls of f; its results are the first n arguments of the next."""
+
+    def call() -> Any:
+        y = f(*x)
+        if n:
+            x[:n] = y
+        return y
+
+    return call
+
+
+def flat(y: Any, read: Callable[[Any], np.ndarray]) -> np.ndarray:
+    """All numbers of a result."""
+    parts = y if isinstance(y, (tuple, list)) else [y]
+    return np.concatenate([read(p).astype(np.float64).ravel() for p in parts])
+
+
+def given(row: Row, make: Callable[[np.ndarray], Any], cast: Any) -> list[Any]:
+    """The arrays of a row, real ones in its dtype."""
+    return [
+        cast(make(a)) if a.dtype.kind == "f" else make(a) for a in row.arrays
+    ]
+
+
+def of_ours(row: Row) -> Runner:
+    x = given(
+        row,
+        lambda a: nb.constant(a, device="gpu"),
+        lambda v: v.astype(row.dtype),
+    )
+    nb.realize_all(*x)
+    f = nb.compile(row.ours, donate_argnums=tuple(range(row.carries)))
+    return Runner(
+        again(f, x, row.carries),
+        lambda: _nabla.device_wait(1),
+        lambda y: flat(y, lambda p: np.asarray(p.astype("float32"))),
+    )
+
+
+def of_torch(row: Row, f: Callable[..., Any]) -> Runner:
+    dtype = getattr(torch, row.dtype)
+    x = given(row, lambda a: torch.from_numpy(a).cuda(), lambda v: v.to(dtype))
+    return Runner(
+        again(f, x, row.carries),
+        torch.cuda.synchronize,
+        lambda y: flat(y, lambda p: p.float().cpu().numpy()),
+    )
+
+
+def of_jax(row: Row) -> Runner:
+    def swap(x: Any) -> Any:
+        return x.swapaxes(1, 2) if row.swaps else x
+
+    x = given(row, lambda a: jnp.array(swap(a)), lambda v: v.astype(row.dtype))
+    f = jax.jit(row.jax, donate_argnums=tuple(range(row.carries)))
+    last: list[Any] = []
+    call = again(f, x, row.carries)
+
+    def keep() -> Any:
+        last[:] = [call()]
+        return last[0]
+
+    return Runner(
+        keep,
+        lambda: jax.block_until_ready(last),
+        lambda y: flat(y, lambda p: np.asarray(swap(p).astype("float32"))),
+    )
+
+
+def others_of(row: Row) -> dict[str, Callable[[], Runner]]:
+    others: dict[str, Callable[[], Runner]] = {}
+    f = row.torch
+    if torch is not None and f is not None:
+        others["torch"] = lambda: of_torch(row, f)
+        others["torch.compile"] = lambda: of_torch(row, torch.compile(f))
+    if jax is not None:
+        others["JAX"] = lambda: of_jax(row)
+    return others
 
 
 def agree(name: str, who: str, a: np.ndarray, b: np.ndarray) -> None:
@@ -248,76 +147,95 @@ def rate(row: Row, seconds: float) -> str:
     return " " * 14
 
 
-def given(row: Row, make: Callable[[np.ndarray], Any], cast: Any) -> list[Any]:
-    """The arrays of a row, real ones in its dtype."""
-    return [
-        cast(make(a)) if a.dtype.kind == "f" else make(a) for a in row.arrays
-    ]
+def beside(
+    name: str, want: np.ndarray, others: dict[str, Callable[[], Runner]]
+) -> dict[str, float]:
+    """Seconds of the other libraries.  One that cannot is named."""
+    times = {}
+    for who, make in others.items():
+        try:
+            r = make()
+            agree(name, who, want, r.read(r.call()))
+            times[who] = least(r)
+        except Exception as e:  # whatever another library has to say
+            print(f"{name}: {who}: {str(e).splitlines()[:1]}")
+    return times
 
 
-def of_ours(row: Row) -> tuple[np.ndarray, float, float]:
-    """What it gives, seconds, and those of the first call."""
-    x = given(
-        row,
-        lambda a: nb.constant(a, device="gpu"),
-        lambda v: v.astype(row.dtype),
-    )
-    nb.realize_all(*x)
+def run(name: str, row: Row) -> None:
+    r = of_ours(row)
     begin = time.perf_counter()
-    f = nb.compile(row.ours)
-    y = np.asarray(f(*x).astype("float32"), dtype=np.float64)
+    want = r.read(r.call())
     cold = time.perf_counter() - begin
-    return y, least(lambda: f(*x), lambda: _nabla.device_wait(1)), cold
-
-
-def of_torch(row: Row, f: Callable[..., Any]) -> tuple[np.ndarray, float]:
-    dtype = getattr(torch, row.dtype)
-    x = given(row, lambda a: torch.from_numpy(a).cuda(), lambda v: v.to(dtype))
-    y = f(*x).float().cpu().numpy().astype(np.float64)
-    return y, least(lambda: f(*x), torch.cuda.synchronize)
-
-
-def of_jax(row: Row) -> tuple[np.ndarray, float]:
-    x = given(row, jnp.asarray, lambda v: v.astype(row.dtype))
-    f = jax.jit(row.jax)
-    y = np.asarray(f(*x).astype("float32"), dtype=np.float64)
-    last: list[Any] = []
-
-    def call() -> None:
-        last[:] = [f(*x)]
-
-    return y, least(call, lambda: last[0].block_until_ready())
-
-
-def run(row: Row) -> None:
-    want, ours, cold = of_ours(row)
-    others = {}
+    ours = least(r)
+    times = beside(name, want, others_of(row))
     if torch is not None:
-        others["torch"] = of_torch(row, row.torch)
-        others["torch.compile"] = of_torch(row, torch.compile(row.torch))
         torch.cuda.empty_cache()
-    if jax is not None:
-        others["JAX"] = of_jax(row)
-    for who, (y, _) in others.items():
-        agree(row.name, who, want, y)
-    best = min((t for _, t in others.values()), default=math.nan)
-    beside = "  ".join(f"{k} {t * 1e6:.1f}" for k, (_, t) in others.items())
+    best = min(times.values(), default=math.nan)
+    said = "  ".join(f"{k} {t * 1e6:.1f}" for k, t in times.items())
     print(
-        f"{row.name:34s} {ours * 1e6:9.1f} us {rate(row, ours)}"
-        f" {ours / best:5.2f}  cold {cold:.2f} s  {beside}",
+        f"{name:36s} {ours * 1e6:9.1f} us {rate(row, ours)}"
+        f" {ours / best:5.2f}  cold {cold:.2f} s  {said}",
         flush=True,
     )
 
 
+# GPT-2: a process tells its losses, its times and its memory.
+
+
+def told(library: str, **environment: str) -> dict[str, Any] | None:
+    program = Path(__file__).with_name("gpu_gpt2.py")
+    made = subprocess.run(
+        [sys.executable, program, library],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    if made.returncode:
+        return print(f"GPT-2: {library} failed")
+    found: dict[str, Any] = json.loads(made.stdout.splitlines()[-1])
+    return found
+
+
+def show_step(who: str, x: dict[str, Any], more: str = "") -> None:
+    print(
+        f"{'GPT-2 step, ' + who:36s} {x['ms']:9.2f} ms "
+        f"{x['tokens'] / x['ms'] * 1e3:9.0f} tokens/s  "
+        f"{x['peak'] / 2**30:6.2f} GiB  cold {x['cold']:.2f} s{more}",
+        flush=True,
+    )
+
+
+def gpt2(libraries: list[str]) -> None:
+    ours = None
+    if "nabla" in libraries:
+        with tempfile.TemporaryDirectory() as folder:
+            ours = told("nabla", NABLA_CACHE_DIR=folder)
+            warm = told("nabla", NABLA_CACHE_DIR=folder)
+        if ours and warm:
+            show_step("nabla", ours, f"  from disk {warm['cold']:.2f} s")
+    for library in libraries:
+        x = told(library) if library != "nabla" else None
+        if x and ours:
+            pair = np.array(ours["losses"]), np.array(x["losses"])
+            agree("GPT-2", library, *pair)
+        if x:
+            show_step(library, x)
+
+
 def main() -> None:
-    word = sys.argv[1] if len(sys.argv) > 1 else ""
+    word = " ".join(sys.argv[1:])
     if len(nb.devices()) < 2:
         print("no card here: nothing is measured")
         return
-    for make in ROWS:
-        row = make()
-        if word in row.name:
-            run(row)
+    if SMALL:
+        print("sizes are small: times mean nothing")
+    for name, make in ROWS.items():
+        if word in name:
+            run(name, make())
+    if word.startswith("GPT"):
+        there = {"nabla": nb, "torch": torch, "jax": jax}
+        gpt2(word.split()[1:] or [k for k, x in there.items() if x])
 
 
 if __name__ == "__main__":

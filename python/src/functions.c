@@ -204,6 +204,17 @@ static PyObject *device_wait(PyObject *self, PyObject *o)
     Py_RETURN_NONE;
 }
 
+static PyObject *device_memory(PyObject *self, PyObject *o)
+{
+    nb_device_memory m;
+    int device = (int)PyLong_AsLong(o);
+    (void)self;
+    if (PyErr_Occurred()) return NULL;
+    if (nb_device_memory_of(device, &m) != NB_OK) return nb_py_raise();
+    return Py_BuildValue("LLLL", (long long)m.used, (long long)m.most,
+                         (long long)m.kept, (long long)m.all);
+}
+
 static PyObject *stats(PyObject *self, PyObject *unused)
 {
     nb_stats s = nb_stats_get();
@@ -278,6 +289,7 @@ PyMethodDef nb_py_module_methods[] = {
     {"device_of", device_of, METH_O, NULL},
     {"to_device", to_device, METH_VARARGS, NULL},
     {"device_wait", device_wait, METH_O, NULL},
+    {"device_memory", device_memory, METH_O, NULL},
     {"stats", stats, METH_NOARGS, NULL},
     {"trim", trim, METH_NOARGS, NULL},
     {"dtypes", dtypes, METH_NOARGS, NULL},
