@@ -11,11 +11,13 @@
 #include "support/alone.h"
 #include "support/cards.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -416,6 +418,91 @@ static void a_launch_that_fails_is_an_error(void **state)
     test(body_of_a_launch_that_fails, "NABLA_SIM_FAIL=cuGraphLaunch:1:1");
 }
 
+/* Calls of the simulated driver; of another nobody counts. */
+static int64_t calls_of(const char *name)
+{
+    const char *path = getenv("NABLA_CUDA_DRIVER");
+    void *lib = cards_simulated() ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : NULL;
+    int64_t (*count)(const char *) = NULL;
+    if (lib) *(void **)&count = dlsym(lib, "nabla_sim_count");
+    return count ? count(name) : 0;
+}
+
+/* x * number, which was computed before. */
+static void take_a_number(nb_dtype d)
+{
+    nb_tensor *x = nb_cast(numbers(1, ROWS, 2), d);
+    need(x && nb_realize(x) == NB_OK);
+    for (int i = 2; i < 5; i++) {
+        nb_tensor *y = nb_mul(x, nb_num(i));
+        int64_t before = calls_of("cuMemcpyHtoDAsync");
+        need(y && nb_realize(y) == NB_OK);
+        need(calls_of("cuMemcpyHtoDAsync") == before);
+        nb_tensor *here = nb_cast(numbers(0, ROWS, 2), d);
+        need(agree(y, nb_mul(here, nb_num(i))));
+    }
+}
+
+TEST(numbers_are_arguments_of_kernels)
+{
+    static const nb_dtype some[] = {NB_F32,  NB_F64, NB_F16,
+                                    NB_BF16, NB_I32, NB_I64};
+    open_scope();
+    for (int i = 0; i < 6; i++)
+        take_a_number(some[i]);
+}
+
+TEST(numbers_change_and_the_graph_stays)
+{
+    open_scope();
+    nb_tensor *x = numbers(1, ROWS, 1), *here = numbers(0, ROWS, 1);
+    for (int i = 0; i < 8; i++) {
+        need(nb_scope_open() == NB_OK);
+        nb_tensor *a = nb_mul(x, nb_num(i)), *b = nb_mul(here, nb_num(i));
+        nb_tensor *y = nb_reduce_sum(rows_of(a, x), 1, (int64_t[]){0}, true);
+        nb_tensor *w = nb_reduce_sum(rows_of(b, here), 1, (int64_t[]){0}, true);
+        need(agree(nb_mul(y, nb_num(i + 1)), nb_mul(w, nb_num(i + 1))));
+        nb_scope_close(0, NULL);
+    }
+    nb_card_graph_stats s = nb_card_graph_stats_get();
+    need(s.launched == 7 && s.captured == 1 && s.changed >= 6);
+}
+
+/* A job of the card's own has no addresses but those it was captured with. */
+static nb_status sorted(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                        nb_tensor **y)
+{
+    (void)ctx, (void)nx;
+    nb_tensor *i = nb_argsort(x[0], 1, false, true);
+    y[0] = nb_take_along_axis(rows_of(x[0], x[1]), i, 1);
+    y[1] = nb_reduce_sum(y[0], -1, NULL, false);
+    return *ny = 2, NB_OK;
+}
+
+TEST(jobs_are_part_of_graphs)
+{
+    enum { TURNS = 16 };
+    open_scope();
+    nb_executable *e = compiled(sorted, 1);
+    nb_tensor *y[TURNS][2];
+    for (int i = 0; i < TURNS; i++) {
+        nb_tensor *x[] = {numbers(1, ROWS, i), numbers(1, ROWS, 7 * i)};
+        run(e, x, y[i]);
+    }
+    for (int i = 0; i < TURNS; i++)
+        need(is_right(sorted, ROWS, i, y[i]));
+    int64_t before = launched();
+    for (int i = 0; i < 8; i++) {
+        nb_tensor *x[] = {numbers(1, ROWS, i), numbers(1, ROWS, 7 * i)}, *z[2];
+        need(nb_scope_open() == NB_OK);
+        run(e, x, z);
+        need(is_right(sorted, ROWS, i, z));
+        nb_scope_close(0, NULL);
+    }
+    need(before > 0);
+    nb_executable_drop(e);
+}
+
 /* Memory of the card that a program gave back is trimmed between its runs. */
 TEST(memory_is_given_back_between_runs)
 {
@@ -447,6 +534,9 @@ int main(void)
         cmocka_unit_test(what_cannot_be_captured_runs_step_by_step),
         cmocka_unit_test(a_fault_names_the_ops_of_graphs),
         cmocka_unit_test(a_launch_that_fails_is_an_error),
+        cmocka_unit_test(numbers_are_arguments_of_kernels),
+        cmocka_unit_test(numbers_change_and_the_graph_stays),
+        cmocka_unit_test(jobs_are_part_of_graphs),
         cmocka_unit_test(memory_is_given_back_between_runs),
     };
     return cmocka_run_group_tests(tests, make, unmake);

@@ -381,6 +381,7 @@ uint64_t nb_graph_hash(const nb_graph *g)
             h = nb_hash(h, &l->number, sizeof l->number);
         if (l->kind == NB_LINE_CALL) h = hash_call(h, l);
         if (l->device) h = nb_hash(h, &l->device, sizeof l->device);
+        if (l->given) h = nb_hash(h, &l->given, sizeof l->given);
         if (l->sharding) /* one of a kind, as long as the process */
             h = nb_hash(h, &l->sharding, sizeof l->sharding);
     }

@@ -21,6 +21,7 @@ typedef struct nb_line {
     const void *sharding; /* how it lies, of a call as it was recorded; or NULL:
                            * on no mesh, or several results */
     uint8_t device;       /* as in a node */
+    bool given; /* an input on a card that runs are given as a number */
     nb_op *op;
     int nin, nattr;
     int *in;

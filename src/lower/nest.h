@@ -49,6 +49,7 @@ typedef struct nb_nest_value {
     int64_t bits;  /* of a constant, in dtype; of a word, counter 2 and 3 */
     int buffer;    /* of loads and stores, whose memory has type `stored` */
     nb_dtype stored;
+    bool given; /* of a load: the element stands in place of the buffer */
     int64_t offset;
     int64_t stride[NB_MAX_NEST_AXES];
 } nb_nest_value;

@@ -78,7 +78,8 @@ bool nb_card_load(nb_exec *e)
     int *step = nb_alloc_zero(most * sizeof *step), n = 0;
     if (!e->on_card) e->on_card = nb_alloc_zero(most * sizeof *e->on_card);
     bool ok = card && text && source && code && step && e->on_card &&
-              nb_card_find_calls(e) && print_all(e, text, source, step, &n) &&
+              nb_card_find_by_value(e) && nb_card_find_calls(e) &&
+              print_all(e, text, source, step, &n) &&
               nb_card_build(card, n, source, code);
     for (int i = 0; ok && i < n; i++)
         e->on_card[step[i]].code = code[i];
@@ -106,7 +107,7 @@ bool nb_card_load_like(nb_exec *e, const nb_exec *from)
 {
     size_t n = (size_t)e->plan->nsteps + 1;
     e->on_card = nb_alloc_zero(n * sizeof *e->on_card);
-    bool ok = e->on_card && nb_card_find_calls(e);
+    bool ok = e->on_card && nb_card_find_by_value(e) && nb_card_find_calls(e);
     for (int s = 0; ok && s < e->plan->nsteps; s++)
         ok = like(e, &from->on_card[s], s);
     ok = ok && nb_card_cut(e);
@@ -123,6 +124,8 @@ void nb_card_unload(nb_exec *e)
     }
     nb_free(e->on_card);
     nb_card_pieces_free(e->pieces);
+    nb_free(e->by_value);
+    e->by_value = NULL;
     e->on_card = NULL;
     e->pieces = NULL;
 }

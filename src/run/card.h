@@ -19,6 +19,15 @@ bool nb_card_load(nb_exec *e);
 bool nb_card_load_like(nb_exec *e, const nb_exec *from);
 void nb_card_unload(nb_exec *e);
 
+/* Inputs that are numbers of the CPU, and that nothing but kernels read: these
+ * are given the value instead of a block, its bits as an address. */
+bool nb_card_find_by_value(nb_exec *e);
+static inline bool nb_card_is_by_value(const nb_exec *e, int k)
+{
+    return e->by_value && e->by_value[k];
+}
+char *nb_card_value(const nb_tensor *x);
+
 /* Runs all steps over the blocks of a frame, as graphs where that is possible;
  * others, and what graphs are made of, by `step`. */
 typedef struct nb_card_doing {

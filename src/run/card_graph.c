@@ -19,9 +19,10 @@
 
 enum { LEAST = 2, TAKES = 4, NAMES = 1500 };
 
-typedef enum reach { FREE, FIXED } reach;
+typedef enum reach { FREE, FIXED, NUMBER } reach;
 
-/* A block from outside: of an input, or of a result. */
+/* A block from outside: of an input, or of a result; or a number, which stands
+ * where its address would. */
 typedef struct outside {
     int line;
     reach reach; /* FIXED: what cannot be changed reads or writes it */
@@ -91,6 +92,11 @@ static void find_fixed(const nb_exec *e, bool *fixed)
     }
 }
 
+static reach reach_of(const nb_exec *e, const bool *fixed, int k)
+{
+    return fixed[k] ? FIXED : nb_card_is_by_value(e, k) ? NUMBER : FREE;
+}
+
 bool nb_card_cut(nb_exec *e)
 {
     int n = nb_plan_blocks(e->plan);
@@ -108,7 +114,7 @@ bool nb_card_cut(nb_exec *e)
         find_fixed(e, fixed);
         for (int k = 0; k < n; k++)
             if (is_outside(e->plan, k))
-                c->out[c->nout++] = (outside){k, fixed[k] ? FIXED : FREE};
+                c->out[c->nout++] = (outside){k, reach_of(e, fixed, k)};
     }
     nb_free(fixed);
     return ok;
@@ -198,17 +204,26 @@ static take *capture(nb_exec *e, const nb_frame *f, const nb_card_doing *d)
     return NULL;
 }
 
-/* How many blocks are elsewhere than in a take; -1: one that must not be. */
-static int differs(const nb_card_pieces *c, const nb_frame *f, const take *t)
+/* What is otherwise than in a take: blocks, numbers; -1: a block that must not
+ * be. */
+typedef struct difference {
+    int blocks, numbers;
+} difference;
+
+static difference differs(const nb_card_pieces *c, const nb_frame *f,
+                          const take *t)
 {
-    int n = 0;
-    if (t->arena != f->arena->data) return -1;
-    for (int i = 0; i < c->nout; i++) {
+    difference d = {t->arena == f->arena->data ? 0 : -1, 0};
+    for (int i = 0; i < c->nout && d.blocks >= 0; i++) {
         if (t->at[i] == f->block[c->out[i].line]) continue;
-        if (c->out[i].reach == FIXED) return -1;
-        n++;
+        if (c->out[i].reach == FIXED)
+            d.blocks = -1;
+        else if (c->out[i].reach == NUMBER)
+            d.numbers++;
+        else
+            d.blocks++;
     }
-    return n;
+    return d;
 }
 
 static bool has_moved(const nb_exec *e, const take *t, const nb_frame *f,
@@ -260,15 +275,16 @@ static take *oldest(const nb_card_reel *all, int *at)
 }
 
 /* The take that is nearest. */
-static take *nearest(const nb_card_pieces *c, const nb_frame *f, int *moved)
+static take *nearest(const nb_card_pieces *c, const nb_frame *f,
+                     difference *least)
 {
     take *best = NULL;
-    *moved = -1;
+    *least = (difference){0};
     for (int i = 0; i < f->reel->n; i++) {
-        int n = differs(c, f, f->reel->take[i]);
-        if (n < 0 || (best && n >= *moved)) continue;
+        difference d = differs(c, f, f->reel->take[i]);
+        if (d.blocks < 0 || (best && d.blocks >= least->blocks)) continue;
         best = f->reel->take[i];
-        *moved = n;
+        *least = d;
     }
     return best;
 }
@@ -295,11 +311,11 @@ static take *add(nb_exec *e, nb_frame *f, const nb_card_doing *d)
 
 static take *find(nb_exec *e, nb_frame *f, const nb_card_doing *d)
 {
-    int moved;
-    take *t = nearest(e->pieces, f, &moved);
-    if (moved && f->reel->n < TAKES) t = NULL;
+    difference is;
+    take *t = nearest(e->pieces, f, &is);
+    if (is.blocks && f->reel->n < TAKES) t = NULL;
     if (!t) return add(e, f, d);
-    if (!moved || change(e, t, f)) return t;
+    if ((!is.blocks && !is.numbers) || change(e, t, f)) return t;
     e->pieces->unfit = true;
     nb_error_clear();
     return NULL;

@@ -40,6 +40,7 @@ struct nb_exec {
     int device;             /* that everything is on */
     nb_card_step *on_card;  /* by step, if that is a card */
     nb_card_pieces *pieces; /* that are graphs there */
+    bool *by_value;         /* by line: a number that kernels are given */
     size_t workspace;       /* bytes after the arena, for any one step */
     nb_code *code;
     nb_step_kernel *kernel; /* by step */

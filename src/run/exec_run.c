@@ -88,6 +88,10 @@ static bool place_given(run *r, int k)
     const nb_tensor *x = is_alien(r, k) ? NULL : given(r, k);
     char **block = &r->f->block[k];
     *block = x ? x->data : r->in[k];
+    if (x && nb_card_is_by_value(r->e, k)) {
+        *block = nb_card_value(x);
+        return true;
+    }
     if ((!x || nb_tensor_is_packed(x)) && nb_card_takes(device, *block))
         return true;
     if (!r->f->own[k]) r->f->own[k] = nb_buffer_on(device, bytes);
@@ -332,10 +336,12 @@ nb_tensor *nb_tensor_packed(nb_tensor *x)
     return y;
 }
 
-static bool pack_inputs(int device, int n, nb_tensor *const *x, nb_tensor **to)
+static bool pack_inputs(const nb_exec *e, nb_tensor *const *x, nb_tensor **to)
 {
-    for (int i = 0; i < n; i++) {
-        to[i] = device ? nb_tensor_on(x[i], device) : nb_tensor_packed(x[i]);
+    for (int i = 0; i < e->plan->graph->nx; i++) {
+        to[i] = nb_card_is_by_value(e, i) ? x[i]
+                : e->device               ? nb_tensor_on(x[i], e->device)
+                                          : nb_tensor_packed(x[i]);
         if (!to[i]) return false;
     }
     return true;
@@ -528,8 +534,7 @@ static bool run_scoped(nb_exec *e, nb_tensor *const *x, nb_tensor **y,
         return false;
     bool ok = nb_scope_open() == NB_OK;
     if (ok) {
-        ok =
-            pack_inputs(e->device, g->nx, x, in) && run_packed(e, in, y, watch);
+        ok = pack_inputs(e, x, in) && run_packed(e, in, y, watch);
         nb_scope_close(ok ? g->ny : 0, y);
     }
     for (int i = 0; ok && i < g->ny; i++)

@@ -360,9 +360,11 @@ static nb_shelved *program_made(nb_graph *g)
 /* Numbers that are inputs are so on the device of the program. */
 static void bring_numbers(const job *j, nb_graph *g)
 {
-    for (int i = 0; i < j->in.n; i++)
-        if (nb_tensor_is_number(j->in.at[i]))
-            g->line[i].device = j->out.at[0]->device;
+    for (int i = 0; i < j->in.n; i++) {
+        if (!nb_tensor_is_number(j->in.at[i])) continue;
+        g->line[i].device = j->out.at[0]->device;
+        g->line[i].given = true;
+    }
 }
 
 static bool run_whole(const job *j)

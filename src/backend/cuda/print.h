@@ -3,6 +3,9 @@
  *     struct args { char *b[buffers]; long long n[parameters]; };
  *     extern "C" __global__ void name(args p);
  *
+ * Of a buffer whose loads are given, the pointer is the element itself, its
+ * bits the lowest.
+ *
  * Equal nests have equal text, so that code is found again by it. */
 #ifndef NB_CUDA_PRINT_H
 #define NB_CUDA_PRINT_H

@@ -45,6 +45,15 @@ static const char *tested(const nb_nest_value *v)
     return v->stored == NB_BOOL ? " != 0" : "";
 }
 
+/* The bits of an element are those of the pointer. */
+static void given(nb_printer *p, const nb_nest_value *v)
+{
+    const char *of = v->stored == NB_F32   ? "__int_as_float((i32)"
+                     : v->stored == NB_F64 ? "__longlong_as_double("
+                                           : "(";
+    OUT(p, "(%s)%s(i64)p.b[%d])", nb_cuda_stored(v->stored), of, v->buffer);
+}
+
 static void load(nb_printer *p, int k)
 {
     const nb_nest_value *v = nb_printer_value(p, k);
@@ -55,6 +64,8 @@ static void load(nb_printer *p, int k)
         OUT(p, p->w.lanes > 1 ? "x%d[e].x[l]" : "x%d[e]", k);
     else if (nb_cuda_is_vector(&p->w, v))
         OUT(p, "x%d.x[l]", k);
+    else if (v->given)
+        given(p, v);
     else
         address(p, k, true);
     OUT(p, "%s)", tested(v));

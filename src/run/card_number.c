@@ -1,0 +1,61 @@
+/* card_number.c - numbers that kernels on a card are given with their
+ * arguments, so that they need no memory there. */
+#include "run/card.h"
+
+#include <string.h>
+
+/* Not what others than kernels read. */
+static void leave_calls(const nb_plan *p, bool *by_value)
+{
+    for (int s = 0; s < p->nsteps; s++) {
+        const nb_line *l = &p->graph->line[p->step[s].line];
+        for (int i = 0; !p->step[s].nest && i < l->nin; i++)
+            by_value[p->place[l->in[i]].root] = false;
+    }
+    for (int i = 0; i < p->graph->ny; i++)
+        by_value[p->place[p->graph->result[i]].root] = false;
+}
+
+static void leave_picks(const nb_step *step, bool *by_value)
+{
+    for (int k = 0; k < step->nest->n; k++) {
+        const nb_nest_value *v = &step->nest->value[k];
+        if (nb_nest_in_memory(v) && v->kind != NB_NEST_LOAD)
+            by_value[step->buffer[v->buffer]] = false;
+    }
+}
+
+static void tell(const nb_step *step, const bool *by_value)
+{
+    for (int k = 0; k < step->nest->n; k++) {
+        nb_nest_value *v = &step->nest->value[k];
+        if (v->kind == NB_NEST_LOAD)
+            v->given = by_value[step->buffer[v->buffer]];
+    }
+}
+
+bool nb_card_find_by_value(nb_exec *e)
+{
+    const nb_plan *p = e->plan;
+    const nb_graph *g = p->graph;
+    bool *by_value = nb_alloc_zero((size_t)nb_plan_blocks(p) + 1);
+    if (!by_value) return false;
+    for (int k = 0; k < g->nx; k++)
+        by_value[k] = g->line[k].given && g->line[k].shape.rank == 0 &&
+                      g->line[k].shape.nlanes == 0;
+    leave_calls(p, by_value);
+    for (int s = 0; s < p->nsteps; s++)
+        if (p->step[s].nest) leave_picks(&p->step[s], by_value);
+    for (int s = 0; s < p->nsteps; s++)
+        if (p->step[s].nest) tell(&p->step[s], by_value);
+    nb_free(e->by_value);
+    e->by_value = by_value;
+    return true;
+}
+
+char *nb_card_value(const nb_tensor *x)
+{
+    uintptr_t bits = 0;
+    memcpy(&bits, x->data, nb_dtype_size((nb_dtype)x->dtype));
+    return (char *)bits;
+}
