@@ -4,6 +4,7 @@
  * finite differences, its own transpose and a loop over lanes.  Bodies place
  * their arguments themselves, so that the slow ways run on plain tensors. */
 #include "support/check.h"
+#include "support/laid.h"
 #include "support/ranks.h"
 
 #include "base/memory.h"
@@ -30,12 +31,13 @@
 
 static const nb_mesh *line(const char *axis, int size)
 {
-    return nb_mesh_new("line", 1, &axis, &size, NULL);
+    return mesh_there(nb_mesh_new("line", 1, &axis, &size, NULL));
 }
 
 static const nb_mesh *grid(const char *a, int m, const char *b, int n)
 {
-    return nb_mesh_new("grid", 2, (const char *[]){a, b}, (int[]){m, n}, NULL);
+    return mesh_there(
+        nb_mesh_new("grid", 2, (const char *[]){a, b}, (int[]){m, n}, NULL));
 }
 
 static nb_tensor *on(const nb_mesh *m, const char *spec, nb_tensor *x)
@@ -444,7 +446,7 @@ static void sums_of_blocks(void)
 {
     static const char *const name[] = {"x", "y", "z"};
     const nb_mesh *m =
-        nb_mesh_new("cube", 3, name, (const int[]){2, 2, 2}, NULL);
+        mesh_there(nb_mesh_new("cube", 3, name, (const int[]){2, 2, 2}, NULL));
     nb_tensor *x = COUNTING(8, 16, 8);
     for (int k = 0; k < 60; k++) {
         char text[40];
@@ -482,7 +484,7 @@ static void moves_of_blocks(void)
 {
     static const char *const name[] = {"x", "y", "z"};
     const nb_mesh *m =
-        nb_mesh_new("cube", 3, name, (const int[]){2, 2, 2}, NULL);
+        mesh_there(nb_mesh_new("cube", 3, name, (const int[]){2, 2, 2}, NULL));
     nb_tensor *x = COUNTING(8, 16, 8);
     int moved = 0;
     for (int k = 0; k < 120; k++) {

@@ -548,10 +548,19 @@ def gpu() -> Count:
     return total(
         [card_test(name) for name in own]
         + [card_test(name, NABLA_TEST_DEVICE="gpu") for name in THERE]
+        + [card_test("shard_card")]
+        + [card_test(f"shard_{n}", **few) for n, few in ON_A_CARD.items()]
         + [python_tests("build", "test/python/test_devices.py")]
         + [python_tests("build", *files, NABLA_DEFAULT_DEVICE="gpu")]
         + [gpt2_on_card(losses(GPT2[0]))]
     )
+
+
+# Laws of sharding with all devices on the card.
+ON_A_CARD = {
+    "ops": {"NABLA_SHARD_CARDS": "1", "NABLA_SHARD_CASES": "4"},
+    "programs": {"NABLA_SHARD_CARDS": "1", "NABLA_SHARD_PROGRAMS": "50"},
+}
 
 
 def card_test(name: str, **environment: str) -> Count:

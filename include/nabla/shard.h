@@ -50,6 +50,18 @@ enum {
  * unless it has them.  The text of a mesh does not tell them. */
 NB_API const nb_mesh *nb_mesh_with(const nb_mesh *m, int rules);
 
+/* The mesh like m whose devices are these, by position: 0 the CPU, 1 + k card k
+ * (nabla/device.h); several may be one card.  Of many processes each has its own
+ * devices in mind.  NULL: as if nothing had been said, which is so of
+ * nb_mesh_new.  Then devices are cards if there are enough: of one process device
+ * i is card i, and each process of a machine has its own.  If there are not, they
+ * are simulated: all on the card that was the default device when the mesh was
+ * made (a card a process), or on the CPU. */
+NB_API const nb_mesh *nb_mesh_on(const nb_mesh *m, const int *device);
+
+/* What the device at a position is; -1 if there is none. */
+NB_API int nb_mesh_place(const nb_mesh *m, int position);
+
 NB_API const char *nb_mesh_name(const nb_mesh *m);
 NB_API int nb_mesh_axes(const nb_mesh *m);
 NB_API const char *nb_mesh_axis_name(const nb_mesh *m, int k);

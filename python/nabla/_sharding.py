@@ -23,7 +23,7 @@ from operator import index
 from typing import overload
 
 from . import _nabla
-from ._devices import CPU, Device
+from ._devices import Device, at, number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,6 +77,11 @@ class DeviceMesh:
     then it is gathered.  If `mask` is True, what is whole and is added to
     what is pending becomes pending too, which moves nothing.
 
+    `device_refs` says what the devices are; several may be one card.  Where
+    nothing is said they are cards if there are enough, under `mpirun` one or
+    more a process; else they are simulated on the card that is the default
+    device, or on the CPU.
+
     >>> mesh = nb.DeviceMesh((2, 4), ("dp", "tp"))
     >>> mesh.get_axis_indices(5)
     {'dp': 1, 'tp': 1}
@@ -86,7 +91,6 @@ class DeviceMesh:
     shape: tuple[int, ...]
     axis_names: Sequence[str]
     devices: list[int]
-    device_refs: list[Device]
     bandwidth: float
     spill: bool
     mask: bool
@@ -143,25 +147,31 @@ class DeviceMesh:
             )
         count = prod(sizes)
         ids = [*range(count)] if devices is None else [*map(index, devices)]
-        refs: list[Device] = [CPU()] * count
-        if device_refs is not None:
-            refs = [*device_refs]
+        refs = None if device_refs is None else [*device_refs]
         for what, found in (("devices", ids), ("device_refs", refs)):
-            if len(found) != count:
+            if found is not None and len(found) != count:
                 raise ValueError(
                     f"mesh @{name}: {len(found)} {what} for {count} places"
                 )
+        on = refs and [0 if r.type == "cpu" else number(r) for r in refs]
         self._mesh = _nabla.mesh_new(
-            self, name, names, sizes, ids, bandwidth, spill, mask
+            self, name, names, sizes, ids, on, bandwidth, spill, mask
         )
         self.name, self.shape, self.bandwidth = name, tuple(sizes), bandwidth
         self.spill, self.mask = spill, mask
         self.axis_names = names if isinstance(axis_names, list) else (*names,)
-        self.devices, self.device_refs = ids, refs
+        self.devices, self._refs = ids, refs
         self.axis_lookup = {axis: k for k, axis in enumerate(names)}
         self.phys_strides = tuple(
             prod(sizes[k + 1 :]) for k in range(len(sizes))
         )
+
+    @property
+    def device_refs(self) -> list[Device]:
+        """What the devices are."""
+        if self._refs is not None:
+            return [*self._refs]
+        return [*map(at, _nabla.mesh_places(self))]
 
     @property
     def is_distributed(self) -> bool:
@@ -198,7 +208,7 @@ class DeviceMesh:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        names, refs = [*self.axis_names], self.device_refs
+        names, refs = [*self.axis_names], self._refs
         given = (self.name, self.shape, names, self.devices, refs)
         how = {"spill": self.spill, "mask": self.mask}
         return _partial(type(self), **how), (*given, self.bandwidth)

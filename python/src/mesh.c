@@ -157,29 +157,35 @@ static bool set_costs(const nb_mesh *m, double bandwidth)
     return true;
 }
 
-/* mesh_new(DeviceMesh, name, axes, sizes, devices, bandwidth, spill, mask)
- * -> capsule */
+/* mesh_new(DeviceMesh, name, axes, sizes, devices, places or None, bandwidth,
+ * spill, mask) -> capsule */
 static PyObject *mesh_new(PyObject *self, PyObject *args)
 {
     const char *name, *axis[NB_PY_DIMS];
-    PyObject *o, *axes, *sizes, *ids;
+    PyObject *o, *axes, *sizes, *ids, *places;
     double bandwidth;
-    Py_ssize_t nsizes, nids;
+    Py_ssize_t nsizes, nids, nplaces;
     int spill, mask;
     (void)self;
-    if (!PyArg_ParseTuple(args, "OsO!O!O!dpp:DeviceMesh", &o, &name,
+    if (!PyArg_ParseTuple(args, "OsO!O!O!Odpp:DeviceMesh", &o, &name,
                           &PyList_Type, &axes, &PyList_Type, &sizes,
-                          &PyList_Type, &ids, &bandwidth, &spill, &mask))
+                          &PyList_Type, &ids, &places, &bandwidth, &spill,
+                          &mask))
         return NULL;
     PyObject *held = PyList_New(0);
     int n = held ? nb_py_axes(axes, held, axis, NB_PY_DIMS) : -1;
     int *size = n < 0 ? NULL : read_numbers(sizes, &nsizes);
     int *device = size ? read_numbers(ids, &nids) : NULL;
-    const nb_mesh *m = device ? nb_mesh_new(name, n, axis, size, device) : NULL;
+    int *on =
+        device && places != Py_None ? read_numbers(places, &nplaces) : NULL;
+    bool ready = device && (on || places == Py_None);
+    const nb_mesh *m = ready ? nb_mesh_new(name, n, axis, size, device) : NULL;
+    if (m && on) m = nb_mesh_on(m, on);
     if (m)
         m = nb_mesh_with(m, (spill ? 0 : NB_MESH_GATHER) |
                                 (mask ? NB_MESH_MASK : 0));
-    if (device && !m) nb_py_raise();
+    if (ready && !m) nb_py_raise();
+    PyMem_Free(on);
     PyMem_Free(size);
     PyMem_Free(device);
     Py_XDECREF(held);
@@ -234,6 +240,14 @@ static PyObject *taken(char *text)
     return o;
 }
 
+/* mesh_places(mesh) -> [number of a device, ...] */
+static PyObject *mesh_places(PyObject *self, PyObject *o)
+{
+    const nb_mesh *m = nb_py_mesh_from(o);
+    (void)self;
+    return m ? number_list(nb_mesh_devices(m), nb_mesh_place, m) : NULL;
+}
+
 static PyObject *mesh_text(PyObject *self, PyObject *o)
 {
     const nb_mesh *m = nb_py_mesh_from(o);
@@ -245,6 +259,7 @@ static PyMethodDef functions[] = {
     {"mesh_new", mesh_new, METH_VARARGS, NULL},
     {"mesh_axis", mesh_axis, METH_VARARGS, NULL},
     {"mesh_coordinate", mesh_coordinate, METH_VARARGS, NULL},
+    {"mesh_places", mesh_places, METH_O, NULL},
     {"mesh_text", mesh_text, METH_O, NULL},
     {0}};
 

@@ -29,7 +29,7 @@ typedef struct nb_meeting {
 
 typedef struct nb_device {
     const nb_mesh *mesh;
-    int position;
+    int position, on; /* on: what it is, 0 the CPU, 1 + k card k */
     nb_link *link;
     uint64_t round;
     const char *source; /* of the op that runs */
@@ -58,6 +58,8 @@ struct nb_link {
     /* Best size of a message, 0 if that does not matter.  If it does, a reader
      * can look at one receive only. */
     size_t piece;
+    bool cards;  /* messages are on the cards of the devices, not on the CPU */
+    bool copies; /* and there are no readers */
     /* Sends and receives all of it; false, with an error that names the peer,
      * the collective and the source, if one fails, or does not come in time.
      * Messages between two devices arrive in the order they were sent. */
@@ -75,8 +77,8 @@ struct nb_link {
 nb_device *nb_device_now(void);
 
 /* A step of a plan on this device's block of a tensor of these stored sizes:
- * `in`, packed, becomes `out`, packed and elsewhere.  Every device of the mesh
- * takes part in every step. */
+ * `in`, packed, becomes `out`, packed and elsewhere; both are memory of what the
+ * device is.  Every device of the mesh takes part in every step. */
 bool nb_hop_run(nb_device *me, const nb_hop *step, nb_dtype dtype,
                 const int64_t *size, const void *in, void *out);
 
@@ -91,6 +93,10 @@ bool nb_devices_run(const nb_mesh *m, nb_device_fn *fn, void *ctx);
  * or its share of a program of many processes (nabla/distributed.h).  None, with
  * an error, if there is such a program and the mesh cannot be shared out. */
 bool nb_device_is_here(const nb_mesh *m, int position);
+
+/* What the devices of a mesh are of which nothing was said (nb_mesh_on). */
+void nb_devices_locate(const nb_mesh *m, int *place);
+
 int nb_devices_here(const nb_mesh *m);
 
 /* What steps of a kind have done on the devices of the mesh that are here since

@@ -172,11 +172,15 @@ static worker *idle_worker(void)
 
 static bool add_worker(void)
 {
+    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE,
+                              SIGILL}; /* of a thread */
     worker *w = idle_worker();
     sigset_t all, before;
     if (!w) return false;
     sem_init(&w->go, 0, 0);
     sigfillset(&all);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        sigdelset(&all, own[i]);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = pthread_create(&w->thread, NULL, work, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -213,6 +217,7 @@ static bool start(const nb_mesh *m, nb_link *link, int here)
 static void run_all(const nb_mesh *m, nb_link *link, int here)
 {
     nb_device mine = {.mesh = m, .link = link, .source = ""};
+    const int *place = nb_mesh_places(m);
     crew.left = here;
     crew.failed = crew.by_itself = false;
     while (!nb_device_is_here(m, mine.position))
@@ -222,9 +227,11 @@ static void run_all(const nb_mesh *m, nb_link *link, int here)
         if (here < m->ndevices && !nb_device_is_here(m, i)) continue;
         w->device = mine;
         w->device.position = i;
+        w->device.on = place[i];
         sem_post(&w->go);
         w = w->next;
     }
+    mine.on = place[mine.position];
     be(&mine);
     wait_for(&crew.done);
 }

@@ -218,8 +218,11 @@ bool nb_ranks_gather(const void *mine, size_t bytes, void *all)
     if (size == 1) return true;
     const nb_mesh *ranks =
         nb_mesh_new("ranks", 1, (const char *[]){"rank"}, &size, NULL);
+    int *cpu = nb_alloc_zero((size_t)size * sizeof *cpu);
     t.message = nb_alloc(2 * (size_t)size * sizeof *t.message);
-    bool ok = ranks && t.message && nb_devices_run(ranks, meet_all, &t);
+    bool ok = ranks && cpu && t.message && (ranks = nb_mesh_on(ranks, cpu)) &&
+              nb_devices_run(ranks, meet_all, &t);
+    nb_free(cpu);
     nb_free(t.message);
     return ok;
 }

@@ -12,8 +12,7 @@
 
 #include "base/memory.h"
 #include "comm/shm.h"
-
-#include <string.h>
+#include "core/tensor.h"
 
 enum { SCRATCH = 512 << 10, LEAST = 64 << 10 };
 
@@ -35,6 +34,8 @@ typedef struct fetch {
     const void **seen;
     char *scratch;
     size_t room, range;
+    int on; /* where it all is */
+    bool failed;
 } fetch;
 
 /* Message j that a receives, as its peer sends it. */
@@ -66,7 +67,7 @@ static bool prepare(fetch *f, const nb_seat *a)
 {
     const nb_post *p = a->post;
     size_t n = (size_t)p->nrecv;
-    *f = (fetch){.post = p, .run = nb_hall_get()->run};
+    *f = (fetch){.post = p, .run = nb_hall_get()->run, .on = nb_hall_get()->on};
     f->from = nb_alloc(n * (sizeof *f->from + sizeof *f->seen));
     if (!f->from) return false;
     f->seen = (const void **)(f->from + n);
@@ -137,7 +138,8 @@ static void read_all(fetch *f)
         const nb_message *m = &f->post->recv[j];
         source *s = &f->from[j];
         if (s->offer && !read_offer(f, s, 0, m->data, m->bytes)) return;
-        if (s->data && m->bytes) memcpy(m->data, s->data, m->bytes);
+        if (s->data && !nb_bytes_copy(f->on, m->data, s->data, m->bytes))
+            f->failed = true;
     }
 }
 
@@ -173,6 +175,7 @@ bool nb_seat_read(nb_seat *a)
         pthread_mutex_lock(&nb_hall_get()->lock);
         count_readers(a, -1);
         settle(a, &f);
+        ok = !f.failed;
     }
     finish(&f);
     return ok;

@@ -43,6 +43,7 @@ typedef struct nb_seat {
 typedef struct nb_hall {
     pthread_mutex_t lock;
     const nb_mesh *mesh;
+    int on;       /* the card that messages of this process are on, or 0 */
     int rank;     /* this process */
     bool spans;   /* others have devices of the mesh too */
     uint64_t run; /* of those that processes have together, the last */

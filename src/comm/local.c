@@ -348,10 +348,10 @@ static void sit_down(nb_seat *a, int position)
 
 static bool start(nb_link *l, const nb_mesh *m)
 {
-    (void)l;
     pthread_mutex_lock(&hall.lock);
     bool ok = make_room(m->ndevices);
     hall.mesh = m;
+    hall.on = l->cards ? nb_mesh_home(m) : 0;
     hall.first = -1;
     hall.rank = nb_distributed_rank();
     hall.spans = nb_devices_here(m) < m->ndevices;
@@ -376,13 +376,28 @@ static void prepare(void)
     pthread_atfork(NULL, NULL, start_anew);
 }
 
+static bool is_one_card(const nb_mesh *m)
+{
+    const int *place = nb_mesh_places(m);
+    for (int i = 1; i < m->ndevices; i++)
+        if (place[i] != place[0]) return false;
+    return place[0] > 0;
+}
+
+#define LINK(name, piece, cards)                                \
+    {                                                           \
+        name, piece, cards, false, exchange, fail, start, leave \
+    }
+
 nb_link *nb_link_get(const nb_mesh *m)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    static nb_link local = {"local", 0, exchange, fail, start, leave};
-    static nb_link near = {"mpi", 0, exchange, fail, start, leave};
-    static nb_link far = {"mpi", PIECE, exchange, fail, start, leave};
+    static nb_link local = LINK("local", 0, false);
+    static nb_link shared = LINK("card", 0, true);
+    static nb_link near = LINK("mpi", 0, false);
+    static nb_link far = LINK("mpi", PIECE, false);
     pthread_once(&once, prepare);
-    if (nb_devices_here(m) == m->ndevices) return &local;
+    if (nb_devices_here(m) == m->ndevices)
+        return is_one_card(m) ? &shared : &local;
     return nb_shm_reads_all() ? &near : &far;
 }

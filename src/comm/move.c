@@ -9,8 +9,7 @@
 
 #include "base/memory.h"
 #include "comm/box.h"
-
-#include <string.h>
+#include "core/tensor.h"
 
 /* A device of the group: the block that it has, by a number, and boxes. */
 typedef struct party {
@@ -24,8 +23,9 @@ typedef struct moves {
     int nsend, nrecv;
     nb_message *send, *recv; /* data NULL: where the box says, packed */
     nb_box *send_box, *recv_box;
-    char *packed;
-    size_t room;
+    nb_buffer *room;
+    char *packed; /* in it */
+    size_t bytes;
     int64_t covered; /* elements of the new block that come from somewhere */
 } moves;
 
@@ -118,55 +118,55 @@ static size_t place_all(moves *m)
 static bool is_packed(const moves *m, const nb_message *msg)
 {
     const char *p = msg->data;
-    return p >= m->packed && p < m->packed + m->room && m->packed;
+    return m->packed && p >= m->packed && p < m->packed + m->bytes;
 }
 
-static void pack(moves *m)
+static bool pack(moves *m)
 {
     nb_task *t = m->t;
-    for (int i = 0; i < m->nsend; i++) {
+    bool ok = true;
+    for (int i = 0; ok && i < m->nsend; i++) {
         const nb_box *part = &m->send_box[i];
         if (is_packed(m, &m->send[i]))
-            nb_box_copy(t->rank, part, &t->from, t->in, part, m->send[i].data,
-                        t->item);
+            ok = nb_task_copy(t, part, &t->from, t->in, part, m->send[i].data);
     }
+    return ok;
 }
 
-static void unpack(moves *m)
+static bool unpack(moves *m)
 {
     nb_task *t = m->t;
-    for (int i = 0; i < m->nrecv; i++) {
+    bool ok = true;
+    for (int i = 0; ok && i < m->nrecv; i++) {
         const nb_box *part = &m->recv_box[i];
         if (is_packed(m, &m->recv[i]))
-            nb_box_copy(t->rank, part, part, m->recv[i].data, &t->into, t->out,
-                        t->item);
+            ok = nb_task_copy(t, part, part, m->recv[i].data, &t->into, t->out);
     }
+    return ok;
 }
 
 /* What was here already. */
-static void keep_own(moves *m)
+static bool keep_own(moves *m)
 {
     nb_task *t = m->t;
     nb_box part;
-    if (!nb_box_meet(t->rank, &t->from, &t->into, &part)) return;
+    if (!nb_box_meet(t->rank, &t->from, &t->into, &part)) return true;
     m->covered += nb_box_count(t->rank, &part);
-    nb_box_copy(t->rank, &part, &t->from, t->in, &t->into, t->out, t->item);
+    return nb_task_copy(t, &part, &t->from, t->in, &t->into, t->out);
 }
 
 static bool communicate(moves *m)
 {
     nb_task *t = m->t;
     nb_post post = {m->nsend, m->nrecv, m->send, m->recv, NULL};
-    size_t bytes = place_all(m);
-    if (bytes) {
-        m->packed = nb_block_new(bytes, &m->room);
-        if (!m->packed) return false;
+    m->bytes = place_all(m);
+    if (m->bytes) {
+        m->room = nb_buffer_on(t->on, m->bytes);
+        if (!m->room) return false;
+        m->packed = m->room->data;
         place_all(m);
-        pack(m);
     }
-    if (!nb_task_exchange(t, &post)) return false;
-    unpack(m);
-    return true;
+    return pack(m) && nb_task_exchange(t, &post) && unpack(m);
 }
 
 static bool move(moves *m)
@@ -182,7 +182,7 @@ static bool move(moves *m)
     }
     plan_sends(m);
     plan_receives(m);
-    keep_own(m);
+    if (!keep_own(m)) return false;
     if (m->covered != t->wanted)
         return nb_fail(NB_ERUNTIME,
                        "%s: %lld elements of device %d are on no device of its "
@@ -204,7 +204,7 @@ bool nb_step_move(nb_task *t)
         m.recv_box = m.send_box + n;
         ok = move(&m);
     }
-    if (m.packed) nb_block_free(m.packed, m.room);
+    nb_buffer_drop(m.room);
     nb_free(m.at);
     nb_free(m.send);
     nb_free(m.send_box);

@@ -5,9 +5,7 @@
 
 #include "base/memory.h"
 #include "comm/box.h"
-#include "comm/combine.h"
-
-#include <string.h>
+#include "comm/memory.h"
 
 /* The parts at this device, by member, and scratch: messages, pointers, and the
  * parts of others where they cannot be read in place. */
@@ -17,8 +15,8 @@ typedef struct parts {
     int n; /* messages each way */
     nb_message *send, *recv;
     const void **seen;
-    char *copies;
-    size_t room;
+    nb_buffer *room;
+    char *copies; /* in it */
 } parts;
 
 /* What a reader combines: own is this device's, of all others' the same. */
@@ -27,6 +25,7 @@ typedef struct sum {
     const char *own;
     char *out;
     const void **seen;
+    bool failed;
 } sum;
 
 static bool make_room(const nb_task *t, parts *p)
@@ -40,34 +39,37 @@ static bool make_room(const nb_task *t, parts *p)
     p->data = (char **)(p->recv + 2 * n);
     p->seen = (const void **)(p->data + n);
     p->bytes = (size_t *)(p->seen + n);
-    if (piece && n > 2 && !(p->copies = nb_block_new(n * piece, &p->room)))
+    if (!t->me->link->copies && (!piece || n < 3)) return true;
+    if (!(p->room = nb_buffer_on(t->on, n * piece)))
         return nb_free(p->send), false;
+    p->copies = p->room->data;
     return true;
 }
 
 static void free_room(parts *p)
 {
-    if (p->copies) nb_block_free(p->copies, p->room);
+    nb_buffer_drop(p->room);
     nb_free(p->send);
 }
 
 static void combine(void *ctx, size_t at, size_t bytes, const void *const *data)
 {
-    const sum *s = ctx;
+    sum *s = ctx;
     const nb_task *t = s->t;
     for (int i = 0, k = 0; i < t->n; i++)
         s->seen[i] = i == t->index ? s->own + at : data[k++];
-    nb_combine(t->dtype, t->step->from->kind, t->n, s->seen,
-               (int64_t)(bytes / t->item), s->out + at);
+    if (!nb_blocks_combine(t->on, t->dtype, t->step->from->kind, t->n, s->seen,
+                           (int64_t)(bytes / t->item), s->out + at))
+        s->failed = true;
 }
 
-static void combine_copies(const sum *s, size_t bytes, const nb_message *copy)
+static bool combine_copies(const sum *s, size_t bytes, const nb_message *copy)
 {
     const nb_task *t = s->t;
     for (int i = 0, k = 0; i < t->n; i++)
         s->seen[i] = i == t->index ? s->own : copy[k++].data;
-    nb_combine(t->dtype, t->step->from->kind, t->n, s->seen,
-               (int64_t)(bytes / t->item), s->out);
+    return nb_blocks_combine(t->on, t->dtype, t->step->from->kind, t->n,
+                             s->seen, (int64_t)(bytes / t->item), s->out);
 }
 
 /* Of a part of so many bytes, those from `at` on, `most` or less. */
@@ -96,12 +98,13 @@ static void post_range(const nb_task *t, parts *p, size_t at, size_t most)
 static bool exchange(nb_task *t, parts *p, size_t bytes, const char *own,
                      char *out)
 {
-    sum s = {t, own, out, p->seen};
+    sum s = {t, own, out, p->seen, false};
     nb_reader reader = {combine, &s};
     nb_post post = {p->n, p->n, p->send, p->recv, NULL};
     if (own && !p->copies) post.reader = &reader;
-    if (!nb_task_exchange(t, &post)) return false;
-    if (own && (p->copies || t->n == 1)) combine_copies(&s, bytes, p->recv);
+    if (!nb_task_exchange(t, &post) || s.failed) return false;
+    if (own && (p->copies || t->n == 1) && !combine_copies(&s, bytes, p->recv))
+        return false;
     p->n = 0;
     return true;
 }
@@ -171,10 +174,10 @@ bool nb_step_all_reduce(nb_task *t)
 
 /* Blocks that lie in one piece stay where they are; else all are packed, own
  * and others', one after another. */
-static bool lay_out(const nb_task *t, char **data, size_t *bytes, char **packed,
-                    size_t *space)
+static bool lay_out(const nb_task *t, char **data, size_t *bytes,
+                    nb_buffer **packed)
 {
-    bool runs = true;
+    bool runs = true, ok = true;
     size_t used = 0;
     nb_box box;
     for (int i = 0; i < t->n; i++) {
@@ -186,14 +189,15 @@ static bool lay_out(const nb_task *t, char **data, size_t *bytes, char **packed,
         used += (bytes[i] + 63) / 64 * 64;
     }
     if (runs) return true;
-    char *at = *packed = nb_block_new(used, space);
-    for (int i = 0; i < t->n && at; i++) {
+    if (!(*packed = nb_buffer_on(t->on, used))) return false;
+    char *at = (*packed)->data;
+    for (int i = 0; ok && i < t->n; i++) {
         nb_task_box(t, t->step->into, t->member[i], &box);
-        nb_box_copy(t->rank, &box, &t->from, t->in, &box, at, t->item);
+        ok = nb_task_copy(t, &box, &t->from, t->in, &box, at);
         data[i] = at;
         at += (bytes[i] + 63) / 64 * 64;
     }
-    return at;
+    return ok;
 }
 
 static bool reduce_range(nb_task *t, parts *p, size_t at, size_t most)
@@ -206,16 +210,16 @@ static bool reduce_range(nb_task *t, parts *p, size_t at, size_t most)
 /* As many rounds as the longest part of any device needs. */
 bool nb_step_reduce_scatter(nb_task *t)
 {
-    size_t piece = t->me->link->piece, space;
+    size_t piece = t->me->link->piece;
     size_t longest = (size_t)nb_spec_elements(t->step->into, t->size) * t->item;
-    char *packed = NULL;
+    nb_buffer *packed = NULL;
     parts p;
     if (!make_room(t, &p)) return false;
-    bool ok = lay_out(t, p.data, p.bytes, &packed, &space);
+    bool ok = lay_out(t, p.data, p.bytes, &packed);
     if (!piece) piece = longest;
     for (size_t at = 0; ok && at < longest; at += piece)
         ok = reduce_range(t, &p, at, piece);
-    if (packed) nb_block_free(packed, space);
+    nb_buffer_drop(packed);
     free_room(&p);
     return ok;
 }

@@ -7,11 +7,8 @@
 #include "comm/step.h"
 
 #include "base/memory.h"
-#include "comm/box.h"
-#include "comm/combine.h"
+#include "comm/memory.h"
 #include "shard/plan/settle.h"
-
-#include <string.h>
 
 typedef struct settle {
     nb_task *t;
@@ -19,10 +16,10 @@ typedef struct settle {
     int nsend, nrecv, send_room, recv_room;
     nb_message *send, *recv;
     const void **seen;
-    char **in, **sum;    /* by piece: what is here of it; the sum, or what is
+    char **in, **sum; /* by piece: what is here of it; the sum, or what is
                           * added up of it here; NULL: nothing */
-    char *packed, *came; /* in, sum; addends of others */
-    size_t room, came_room;
+    nb_buffer *room[2];
+    char *packed, *came; /* in them: in, sum; addends of others */
 } settle;
 
 static const nb_party *me(const settle *x)
@@ -94,17 +91,19 @@ static bool make_room(settle *x)
     x->seen = nb_alloc((size_t)x->s.naddends * sizeof *x->seen);
     if (!x->in || !x->seen) return false;
     x->sum = x->in + pieces;
-    x->packed = nb_block_new(place(x), &x->room);
-    x->came = nb_block_new(addend_bytes(x), &x->came_room);
-    if (!x->packed || !x->came) return false;
+    x->room[0] = nb_buffer_on(x->t->on, place(x) + 1);
+    x->room[1] = nb_buffer_on(x->t->on, addend_bytes(x) + 1);
+    if (!x->room[0] || !x->room[1]) return false;
+    x->packed = x->room[0]->data;
+    x->came = x->room[1]->data;
     place(x);
     return true;
 }
 
 static void free_room(settle *x)
 {
-    if (x->packed) nb_block_free(x->packed, x->room);
-    if (x->came) nb_block_free(x->came, x->came_room);
+    nb_buffer_drop(x->room[0]);
+    nb_buffer_drop(x->room[1]);
     nb_free(x->in);
     nb_free(x->seen);
     nb_free(x->send);
@@ -112,14 +111,15 @@ static void free_room(settle *x)
     nb_settling_close(&x->s);
 }
 
-static void pack(settle *x)
+static bool pack(settle *x)
 {
     nb_task *t = x->t;
-    for (int k = 0; k < x->s.npieces; k++) {
+    bool ok = true;
+    for (int k = 0; ok && k < x->s.npieces; k++) {
         const nb_box *box = &x->s.piece[k].box;
-        if (x->in[k])
-            nb_box_copy(t->rank, box, &t->from, t->in, box, x->in[k], t->item);
+        if (x->in[k]) ok = nb_task_copy(t, box, &t->from, t->in, box, x->in[k]);
     }
+    return ok;
 }
 
 /* Addend a of what this device adds up of piece k, behind those before. */
@@ -153,11 +153,12 @@ static bool post_addends(settle *x)
     return true;
 }
 
-static void combine(settle *x)
+static bool combine(settle *x)
 {
     nb_task *t = x->t;
     char *came = x->came;
-    for (int k = 0; k < x->s.npieces; k++) {
+    bool ok = true;
+    for (int k = 0; ok && k < x->s.npieces; k++) {
         int64_t mine = share(x, k, t->index);
         int64_t start = nb_settling_start(&x->s, k, t->index);
         for (int a = 0; mine && a < x->s.naddends; a++)
@@ -165,11 +166,12 @@ static void combine(settle *x)
                              ? x->in[k] + (size_t)start * t->item
                              : addend_at(x, came, k, a);
         if (mine)
-            nb_combine(t->dtype, t->step->from->kind, x->s.naddends, x->seen,
-                       mine,
-                       x->sum[k] + (size_t)(start - sum_start(x, k)) * t->item);
+            ok = nb_blocks_combine(
+                t->on, t->dtype, t->step->from->kind, x->s.naddends, x->seen,
+                mine, x->sum[k] + (size_t)(start - sum_start(x, k)) * t->item);
         came = addend_at(x, came, k, x->s.naddends);
     }
+    return ok;
 }
 
 static bool post_sums(settle *x)
@@ -195,15 +197,16 @@ static bool post_sums(settle *x)
     return true;
 }
 
-static void unpack(settle *x)
+static bool unpack(settle *x)
 {
     nb_task *t = x->t;
-    for (int k = 0; k < x->s.npieces; k++) {
+    bool ok = true;
+    for (int k = 0; ok && k < x->s.npieces; k++) {
         const nb_piece *p = &x->s.piece[k];
         if (me(x)->wants == p->wants)
-            nb_box_copy(t->rank, &p->box, &p->box, x->sum[k], &t->into, t->out,
-                        t->item);
+            ok = nb_task_copy(t, &p->box, &p->box, x->sum[k], &t->into, t->out);
     }
+    return ok;
 }
 
 static bool round_of(settle *x)
@@ -219,12 +222,8 @@ bool nb_step_reduce_exchange(nb_task *t)
                           nb_task_position(t, t->step->from, t->me->position),
                           true))
         return false;
-    bool ok = make_room(&x);
-    if (ok) pack(&x);
-    ok = ok && post_addends(&x) && round_of(&x);
-    if (ok) combine(&x);
-    ok = ok && post_sums(&x) && round_of(&x);
-    if (ok) unpack(&x);
+    bool ok = make_room(&x) && pack(&x) && post_addends(&x) && round_of(&x) &&
+              combine(&x) && post_sums(&x) && round_of(&x) && unpack(&x);
     free_room(&x);
     return ok;
 }

@@ -2,12 +2,10 @@
 #include "comm/step.h"
 
 #include "base/memory.h"
-#include "comm/box.h"
-#include "comm/combine.h"
+#include "comm/memory.h"
 #include "comm/stats.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { NAME = 128 };
 
@@ -68,6 +66,12 @@ bool nb_task_exchange(nb_task *t, const nb_post *post)
     return l->exchange(l, t->me, &t->round, post);
 }
 
+bool nb_task_copy(const nb_task *t, const nb_box *part, const nb_box *a,
+                  const void *from, const nb_box *b, void *to)
+{
+    return nb_part_copy(t->on, t->rank, part, a, from, b, to, t->item);
+}
+
 static bool was_split(const nb_hop *s)
 {
     for (int d = 0; d < s->from->rank; d++)
@@ -82,23 +86,19 @@ static bool unreduce(nb_task *t)
 {
     int64_t count = nb_box_count(t->rank, &t->into);
     bool split = was_split(t->step);
-    if (!split && t->index == 0) {
-        memcpy(t->out, t->in, (size_t)count * t->item);
-        return true;
-    }
-    nb_identity_fill(t->dtype, t->step->into->kind, count, t->out);
-    if (split)
-        nb_box_copy(t->rank, &t->from, &t->from, t->in, &t->into, t->out,
-                    t->item);
-    return true;
+    if (!split && t->index == 0)
+        return nb_bytes_copy(t->on, t->out, t->in, (size_t)count * t->item);
+    if (!nb_identity_put(t->on, t->dtype, t->step->into->kind, count, t->out))
+        return false;
+    return !split ||
+           nb_task_copy(t, &t->from, &t->from, t->in, &t->into, t->out);
 }
 
 static bool slice(nb_task *t)
 {
     nb_box part;
-    if (nb_box_meet(t->rank, &t->from, &t->into, &part))
-        nb_box_copy(t->rank, &part, &t->from, t->in, &t->into, t->out, t->item);
-    return true;
+    return !nb_box_meet(t->rank, &t->from, &t->into, &part) ||
+           nb_task_copy(t, &part, &t->from, t->in, &t->into, t->out);
 }
 
 static bool carry_out(nb_task *t)
@@ -146,7 +146,7 @@ static bool find_group(nb_task *t)
 }
 
 /* What is reached for beyond the ends of the tensor is zero. */
-static void clear_outside(nb_task *t)
+static bool clear_outside(nb_task *t)
 {
     int64_t count = nb_box_count(t->rank, &t->into);
     nb_box whole = {0}, part;
@@ -155,14 +155,17 @@ static void clear_outside(nb_task *t)
     t->wanted = nb_box_meet(t->rank, &t->into, &whole, &part)
                     ? nb_box_count(t->rank, &part)
                     : 0;
-    if (t->wanted < count) memset(t->out, 0, (size_t)count * t->item);
+    return t->wanted == count ||
+           nb_zero_put(t->on, (size_t)count * t->item, t->out);
 }
 
-bool nb_hop_run(nb_device *me, const nb_hop *step, nb_dtype dtype,
+/* On blocks that are there. */
+static bool run(nb_device *me, int on, const nb_hop *step, nb_dtype dtype,
                 const int64_t *size, const void *in, void *out)
 {
     char name[NAME];
     nb_task t = {.me = me, .step = step, .dtype = dtype, .in = in, .out = out};
+    t.on = on;
     t.size = size;
     t.rank = step->from->rank;
     t.item = nb_dtype_size(dtype);
@@ -172,9 +175,40 @@ bool nb_hop_run(nb_device *me, const nb_hop *step, nb_dtype dtype,
     nb_task_box(&t, step->from, me->position, &t.from);
     nb_hop_box(step, size, nb_task_position(&t, step->into, me->position),
                &t.into);
-    clear_outside(&t);
-    bool ok = find_group(&t) && carry_out(&t);
+    bool ok = clear_outside(&t) && find_group(&t) && carry_out(&t);
     nb_free(t.member);
     if (ok) nb_counters_add(me, step->kind, t.received);
     return ok;
+}
+
+/* Of blocks on a card, through memory of the CPU. */
+static bool run_staged(nb_device *me, const nb_hop *step, nb_dtype dtype,
+                       const int64_t *size, const void *in, void *out)
+{
+    nb_task t = {.me = me};
+    nb_box from, into;
+    size_t item = nb_dtype_size(dtype), room[2] = {0};
+    nb_spec_box(step->from, size,
+                nb_task_position(&t, step->from, me->position), &from);
+    nb_hop_box(step, size, nb_task_position(&t, step->into, me->position),
+               &into);
+    size_t nin = (size_t)nb_box_count(step->from->rank, &from) * item;
+    size_t nout = (size_t)nb_box_count(step->into->rank, &into) * item;
+    char *down = nb_block_new(nin + 1, &room[0]);
+    char *up = down ? nb_block_new(nout + 1, &room[1]) : NULL;
+    bool ok = up && nb_on_card.read(me->on, down, in, nin) &&
+              run(me, 0, step, dtype, size, down, up) &&
+              nb_on_card.write(me->on, out, up, nout);
+    if (up) nb_block_free(up, room[1]);
+    if (down) nb_block_free(down, room[0]);
+    return ok;
+}
+
+bool nb_hop_run(nb_device *me, const nb_hop *step, nb_dtype dtype,
+                const int64_t *size, const void *in, void *out)
+{
+    bool alone = step->kind == NB_HOP_SLICE || step->kind == NB_HOP_UNREDUCE;
+    return me->on && !alone && !me->link->cards
+               ? run_staged(me, step, dtype, size, in, out)
+               : run(me, me->on, step, dtype, size, in, out);
 }

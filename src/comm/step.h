@@ -8,6 +8,7 @@ typedef struct nb_task {
     nb_device *me;
     const nb_hop *step;
     nb_dtype dtype;
+    int on; /* where blocks are: nb_device.on, or the CPU */
     int rank;
     size_t item;
     const int64_t *size;
@@ -28,6 +29,10 @@ bool nb_task_exchange(nb_task *t, const nb_post *post);
  * same devices otherwise; and what is there. */
 int nb_task_position(const nb_task *t, const nb_spec *s, int position);
 void nb_task_box(const nb_task *t, const nb_spec *s, int position, nb_box *box);
+
+/* The part, which lies in both, from the data of a to that of b. */
+bool nb_task_copy(const nb_task *t, const nb_box *part, const nb_box *a,
+                  const void *from, const nb_box *b, void *to);
 
 /* move.c: blocks change hands; reduce.c, settle.c: and are combined. */
 bool nb_step_move(nb_task *t);

@@ -82,15 +82,25 @@ nb_tensor *nb_on_at_once(nb_tensor *x, int device)
     return !y || y == x || nb_realize_now(1, &y) ? y : NULL;
 }
 
-bool nb_settle_devices(const char *who, int nin, nb_tensor **in)
+/* Where they have to be: with those that lie on a mesh, which others follow. */
+static int meeting_place(int nin, nb_tensor *const *in, bool *mesh)
 {
     int device = 0;
     for (int i = 0; i < nin; i++)
+        if ((*mesh = in[i]->sharding)) return in[i]->device;
+    for (int i = 0; i < nin; i++)
         device = device ? device : in[i]->device;
-    if (!device) return true;
+    return device;
+}
+
+bool nb_settle_devices(const char *who, int nin, nb_tensor **in)
+{
+    bool mesh = false;
+    int device = meeting_place(nin, in, &mesh);
+    if (!device && !mesh) return true;
     for (int i = 0; i < nin; i++) {
         if (in[i]->device == device || nb_tensor_is_number(in[i])) continue;
-        if (in[i]->device || in[i]->rank)
+        if ((in[i]->device || in[i]->rank) && (!mesh || in[i]->sharding))
             return nb_fail(NB_EVALUE,
                            "%s: operands must be on the same device, not on "
                            "%s and %s (to_device moves one)",

@@ -174,8 +174,8 @@ static inline bool nb_tensor_is_number(const nb_tensor *x)
 }
 
 /* Memory of cards, of which core knows nothing: a buffer; elements from strides
- * to strides, and bytes, both on that card; bytes to the CPU; the value of a
- * realised tensor there, on the CPU, lent. */
+ * to strides, and bytes, both on that card; bytes to the CPU, and from it; the
+ * value of a realised tensor there, on the CPU, lent. */
 typedef struct nb_card_bytes {
     nb_buffer *(*buffer)(int device, size_t bytes);
     bool (*elements)(int device, nb_dtype d, int n, const int64_t *size,
@@ -183,6 +183,7 @@ typedef struct nb_card_bytes {
                      const int64_t *stride);
     bool (*copy)(int device, char *to, const char *from, size_t n);
     bool (*read)(int device, void *to, const char *from, size_t n);
+    bool (*write)(int device, char *to, const void *from, size_t n);
     nb_tensor *(*fetch)(nb_tensor *x);
 } nb_card_bytes;
 extern const nb_card_bytes nb_on_card; /* run defines it */

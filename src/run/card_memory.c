@@ -55,6 +55,7 @@ bool nb_card_transfer(char *to, int device, const char *from, int from_device,
 nb_tensor *nb_tensor_on(nb_tensor *x, int device)
 {
     nb_shape shape = nb_tensor_shape(x);
+    if (!x->device && !device) return nb_tensor_packed(x);
     if (x->device == device && x->buffer && nb_tensor_is_packed(x)) return x;
     if (x->device && device && x->device != device) {
         nb_tensor *here = nb_tensor_on(x, 0);
@@ -63,7 +64,7 @@ nb_tensor *nb_tensor_on(nb_tensor *x, int device)
     size_t n = bytes_of(x);
     bool packed = nb_tensor_is_packed(x);
     if (!packed && !x->device) {
-        if (!(x = nb_tensor_packed(x)) || !device) return x;
+        if (!(x = nb_tensor_packed(x))) return NULL;
     } else if (!packed && !device) {
         if (!(x = nb_tensor_on(x, x->device))) return NULL;
     }
@@ -95,5 +96,10 @@ static bool read_there(int device, void *to, const char *from, size_t n)
     return nb_card_transfer(to, 0, from, device, n);
 }
 
-const nb_card_bytes nb_on_card = {buffer, nb_card_elements, copy_there,
-                                  read_there, fetch};
+static bool write_there(int device, char *to, const void *from, size_t n)
+{
+    return nb_card_transfer(to, device, from, 0, n);
+}
+
+const nb_card_bytes nb_on_card = {buffer,     nb_card_elements, copy_there,
+                                  read_there, write_there,      fetch};

@@ -5,7 +5,7 @@
 
 #include "comm/comm.h"
 #include "nabla/view.h"
-#include "run/exec_parts.h"
+#include "run/card.h"
 #include "transform/region.h"
 
 static const nb_dtype token_dtype = NB_U8;
@@ -34,7 +34,7 @@ static bool move_execute(const nb_call *c, char *const *to)
     nb_shape s = nb_tensor_shape(c->in[0]);
     nb_tensor *x = nb_settled(c->in[0], &s);
     if (!me) return nb_fail(NB_ERUNTIME, "move: runs on devices alone");
-    if (x && !nb_tensor_is_packed(x)) x = nb_tensor_packed(x);
+    if (x && !nb_tensor_is_packed(x)) x = nb_tensor_on(x, x->device);
     if (!x) return false;
     if (c->out) me->source = nb_source_text(c->out->source, c->out->line);
     return nb_hop_run(me, &p->step[c->attr[1]], (nb_dtype)x->dtype, p->size,
@@ -47,6 +47,7 @@ nb_op nb_op_move = {
     .params = "x, token, plan:int, step:int, size:ints",
     .kind = NB_CONSTANT,
     .nout = 2,
+    .anywhere = true,
     .result = move_result,
     .execute = move_execute,
 };

@@ -5,6 +5,7 @@
 #include "run/card.h"
 #include "run/lazy.h"
 #include "run/realize.h"
+#include "run/sharded.h"
 
 bool nb_placed_any(int n, nb_tensor *const *node)
 {
@@ -66,6 +67,7 @@ bool nb_placed_run(int n, nb_tensor **node, int nroots, nb_tensor *const *root)
             return nb_no_value(node[k]);
     if (!move_all(n, node, &moved)) return false;
     if (moved) return nb_realize_now(nroots, root);
+    if (nb_sharded_any(n, node)) return nb_sharded_run(n, node, nroots, root);
     for (int i = 1; i < nroots; i++)
         if (root[i]->device != root[0]->device) return run_apart(nroots, root);
     return nb_lazy_run_whole(n, node, nroots, root);

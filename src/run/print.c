@@ -87,6 +87,12 @@ static void whole_text(nb_text *t, const nb_tensor *x, const nb_tensor *value)
     nb_text_add(t, rows ? "\n)" : ")");
 }
 
+/* A value on the CPU. */
+static nb_tensor *here(nb_tensor *x)
+{
+    return x && x->device ? nb_on_card.fetch(x) : x;
+}
+
 /* The block that a device has, whose first dims are hidden ones of x. */
 static bool shard_text(nb_text *t, nb_tensor *x, int position)
 {
@@ -97,7 +103,7 @@ static bool shard_text(nb_text *t, nb_tensor *x, int position)
     nb_text_add(t, "%s", name);
     if (!nb_mesh_is_here(m, position))
         return nb_text_add(t, "in another process\n");
-    nb_tensor *block = nb_shard_at(x, position);
+    nb_tensor *block = here(nb_shard_at(x, position));
     if (!block) return false;
     shown s = shown_of(block);
     turn(x->nlanes, s.size);
@@ -140,14 +146,14 @@ static bool shards_text(nb_text *t, const nb_tensor *x, nb_tensor *value)
 static bool text_of(nb_text *t, nb_tensor *x)
 {
     if (!x->sharding) {
-        nb_tensor *here = x->device ? nb_on_card.fetch(x) : x;
-        if (here) whole_text(t, x, here);
-        return here;
+        nb_tensor *own = here(x);
+        if (own) whole_text(t, x, own);
+        return own;
     }
     nb_tensor *value = settled(x);
     if (!value) return false;
     if (!nb_spec_is_whole(value->sharding)) return shards_text(t, x, value);
-    value = nb_gatherer(value);
+    value = here(nb_gatherer(value));
     if (value) whole_text(t, x, value);
     return value;
 }

@@ -51,7 +51,8 @@ nb_tensor *nb_stored_leaf(nb_tensor *x)
     if (!x->nlanes) return x;
     for (int d = 0; d < s.rank; d++)
         s.size[d] = nb_extent_of(size[d]);
-    return nb_leaf_new((nb_dtype)x->dtype, &s, x->buffer, x->data, stride);
+    return nb_leaf_on(x->device, nb_leaf_new((nb_dtype)x->dtype, &s, x->buffer,
+                                             x->data, stride));
 }
 
 /* The block of a device that has all of it, as a leaf of x's own shape. */
@@ -61,8 +62,10 @@ static nb_tensor *unsharded(const nb_tensor *x, const nb_tensor *of)
     const nb_shards *parts = nb_shards_of(of);
     for (int i = 0; i < parts->n; i++)
         if (parts->at[i])
-            return nb_leaf_new((nb_dtype)x->dtype, &s, parts->at[i]->buffer,
-                               parts->at[i]->data, NULL);
+            return nb_leaf_on(parts->at[i]->device,
+                              nb_leaf_new((nb_dtype)x->dtype, &s,
+                                          parts->at[i]->buffer,
+                                          parts->at[i]->data, NULL));
     return nb_fail(NB_ERUNTIME, "no device of this process has the value");
 }
 
@@ -76,7 +79,7 @@ static nb_tensor *with_lanes_shown(const nb_tensor *x)
     nb_tensor *y =
         nb_leaf_new((nb_dtype)x->dtype, &s, x->buffer, x->data, NULL);
     if (y) y->sharding = x->sharding;
-    return y;
+    return nb_leaf_on(x->device, y);
 }
 
 static nb_tensor *gathered(nb_tensor *x)
@@ -133,4 +136,5 @@ static bool can_run(const nb_mesh *m)
 }
 
 bool (*const nb_mesh_checker)(const nb_mesh *m) = can_run;
+void (*const nb_mesh_locator)(const nb_mesh *m, int *place) = nb_devices_locate;
 nb_tensor *(*const nb_gatherer)(nb_tensor *x) = gather;

@@ -2,7 +2,9 @@
 #include "run/spmd.h"
 
 #include "comm/comm.h"
+#include "nabla/device.h"
 #include "ops/print.h"
+#include "run/card.h"
 #include "run/donate.h"
 #include "run/exec.h"
 #include "run/exec_parts.h"
@@ -25,7 +27,8 @@ typedef struct family {
 typedef struct result {
     nb_dtype dtype;
     nb_shape shape;
-    const nb_spec *spec; /* NULL: it lies on no device */
+    const nb_spec *spec; /* NULL: it lies on no mesh, but is on */
+    int device;
 } result;
 
 struct nb_spmd {
@@ -87,6 +90,7 @@ static void describe(nb_spmd *s, const nb_graph *g, nb_tensor *const *node,
         bool laid = y->sharding || inside;
         s->result[i] = (result){.dtype = (nb_dtype)y->dtype,
                                 .shape = nb_tensor_shape(y),
+                                .device = y->device,
                                 .spec = laid ? lay->spec[g->result[i]] : NULL};
     }
 }
@@ -95,10 +99,12 @@ static bool add_numbers(nb_spmd *s, int position, const nb_local *of)
 {
     nb_tensor **x = nb_alloc_zero((size_t)(of->nnumbers + 1) * sizeof *x);
     bool ok = x;
+    int device = nb_mesh_place(s->mesh, position);
     s->nnumbers = of->nnumbers;
     s->number[position] = x;
     for (int i = 0; ok && i < of->nnumbers; i++)
-        ok = (x[i] = nb_keep(nb_constant(NB_I64, 0, NULL, &of->number[i])));
+        ok = (x[i] = nb_keep(nb_on_at_once(
+                  nb_constant(NB_I64, 0, NULL, &of->number[i]), device)));
     return ok;
 }
 
@@ -320,18 +326,23 @@ static bool run_blocks(run *r, int position, nb_tensor **x, nb_tensor **y)
 {
     nb_spmd *s = r->s;
     int nx = s->nx + s->ncaptured;
+    int device = nb_mesh_place(s->mesh, position);
+    bool ok = true;
     for (int i = 0; i < nx; i++)
         x[i] =
             r->x[i]->sharding ? nb_shards_of(r->x[i])->at[position] : r->x[i];
     for (int i = 0; i < s->nnumbers; i++)
         x[nx++] = s->number[position][i];
+    for (int i = 0; ok && i < nx; i++)
+        if (x[i]->device != device) ok = (x[i] = nb_tensor_on(x[i], device));
+    if (!ok) return false;
     family *f = &s->family[s->family_of[position]];
     hold(r, x, true);
-    bool ok = run_family(f, x, nx, y, s->ny + 1);
+    ok = run_family(f, x, nx, y, s->ny + 1);
     hold(r, x, false);
     if (!ok) return false;
     for (int i = 0; i < s->ny; i++) {
-        nb_tensor *packed = nb_tensor_packed(y[i]);
+        nb_tensor *packed = nb_tensor_on(y[i], device);
         if (!packed) return false;
         r->y[position * s->ny + i] = nb_keep(packed);
     }
@@ -370,10 +381,13 @@ static nb_tensor *collect(const run *r, int i)
         if (!first) first = at[p];
     }
     if (at && of->spec && (b = nb_shards_new(s->mesh->ndevices, at)))
-        y = nb_leaf_new(of->dtype, &of->shape, b, b->data, NULL);
-    else if (at && !of->spec && first)
-        y = nb_leaf_new(of->dtype, &of->shape, first->buffer, first->data,
-                        NULL);
+        y = nb_leaf_on(nb_mesh_home(s->mesh),
+                       nb_leaf_new(of->dtype, &of->shape, b, b->data, NULL));
+    else if (at && !of->spec && first &&
+             (first = nb_tensor_on(first, of->device)))
+        y = nb_leaf_on(of->device,
+                       nb_leaf_new(of->dtype, &of->shape, first->buffer,
+                                   first->data, NULL));
     if (y) y->sharding = of->spec;
     nb_buffer_drop(b);
     nb_free(at);
@@ -411,6 +425,7 @@ static bool run_all(nb_spmd *s, nb_tensor *const *x, nb_tensor **y)
 
 bool nb_spmd_run(nb_spmd *s, nb_tensor *const *x, nb_tensor **y)
 {
-    if (atomic_exchange(&s->ran, true) && !nb_spmd_compile(s)) return false;
+    bool again = atomic_exchange(&s->ran, true);
+    if ((again || nb_mesh_home(s->mesh)) && !nb_spmd_compile(s)) return false;
     return run_all(s, x, y);
 }

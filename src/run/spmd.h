@@ -28,7 +28,8 @@ nb_spmd *nb_spmd_inside(const nb_graph *g, bool whole, int n, int *line);
 void nb_spmd_drop(nb_spmd *s);
 
 /* Inputs are realised, results realised and lent.  It is compiled when it is
- * to be, or runs for the second time. */
+ * to be, or runs for the second time; on cards, where everything is, at once, so
+ * that devices that do the same compile it once. */
 bool nb_spmd_run(nb_spmd *s, nb_tensor *const *x, nb_tensor **y);
 bool nb_spmd_compile(nb_spmd *s);
 

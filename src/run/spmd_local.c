@@ -108,7 +108,7 @@ nb_tensor *nb_localiser_number(nb_localiser *of, int64_t n)
 {
     nb_localiser *m = of->root;
     nb_shape scalar = {0};
-    nb_tensor *x = nb_stand_in(NB_I64, &scalar);
+    nb_tensor *x = nb_stand_in_on(of->device, NB_I64, &scalar);
     if (!x || !nb_grow(&m->number, &m->room, m->nnumbers + 1, sizeof n) ||
         !nb_list_add(&m->at_number, x))
         return NULL;
@@ -220,7 +220,7 @@ static bool call(nb_localiser *m, int line)
                                ? part_spec(m, l->in[0], c.attr[0])
                                : spec,
                            m->part[l->in[0]][c.attr[0]]);
-    if (c.op->places)
+    if (c.op->places || c.op->lands) /* all that a device has is there */
         return add_variant(m, line, spec,
                            nb_localiser_value(m, l->in[0], spec));
     const nb_decision *d = m->lay->decision[line];
@@ -250,7 +250,7 @@ static bool input(nb_localiser *m, int line)
     nb_shape shape = {.rank = s->rank};
     for (int d = 0; d < s->rank && d < NB_MAX_RANK; d++)
         shape.size[d] = nb_extent_of(b.size[d]);
-    nb_tensor *x = nb_stand_in((nb_dtype)global->dtype, &shape);
+    nb_tensor *x = nb_stand_in_on(m->device, (nb_dtype)global->dtype, &shape);
     return nb_list_add(&m->in, x) &&
            add_variant(m, line, s, from_stored(x, global));
 }
@@ -279,6 +279,7 @@ bool nb_localiser_begin(nb_localiser *m, const nb_graph *g,
     size_t n = (size_t)(g->n + 1);
     *m = (nb_localiser){.g = g, .node = node, .lay = lay, .mesh = lay->mesh};
     m->position = position;
+    m->device = nb_mesh_place(lay->mesh, position);
     m->root = m;
     m->part = nb_alloc_zero(n * sizeof *m->part);
     return m->part && nb_variants_init(&m->there, g->n);
@@ -319,8 +320,10 @@ bool nb_spmd_local(const nb_graph *g, nb_tensor *const *node,
     nb_localiser m;
     *to = (nb_local){0};
     bool ok = nb_localiser_begin(&m, g, node, lay, position);
+    int was = nb_device_enter(m.device); /* what is made of nothing */
     ok = ok && (m.token = nb_token_new()) && nb_localiser_lines(&m) &&
          (to->graph = finish(&m));
+    nb_device_enter(was);
     if (ok) {
         to->number = m.number;
         to->nnumbers = m.nnumbers;

@@ -11,7 +11,7 @@ typedef struct nb_localiser {
     nb_tensor *const *node;
     const nb_layouts *lay;
     const nb_mesh *mesh;
-    int position;
+    int position, device;      /* and what the device is */
     nb_variants there;         /* values of lines */
     nb_tensor ***part;         /* by line with several results: all of them */
     nb_tensor *const *given;   /* values of the inputs; NULL: stand-ins */

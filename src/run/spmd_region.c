@@ -68,7 +68,7 @@ static nb_tensor *stand_in(const nb_localiser *m, const nb_tensor *global,
     }
     for (int d = 0; d < global->rank; d++)
         s.size[d] = nb_extent_of(b.size[global->nlanes + d]);
-    return nb_stand_in((nb_dtype)global->dtype, &s);
+    return nb_stand_in_on(m->device, (nb_dtype)global->dtype, &s);
 }
 
 static bool local_begin(local *l, const nb_localiser *m, const nb_inside *b)
@@ -82,7 +82,7 @@ static bool local_begin(local *l, const nb_localiser *m, const nb_inside *b)
     for (int i = 0; ok && i < g->nx; i++)
         ok = (l->given[i] = stand_in(m, b->node[i], b->in[i]));
     for (int t = 0; ok && t < b->j.nstrands; t++)
-        ok = (l->token[t] = nb_stand_in(NB_U8, &none));
+        ok = (l->token[t] = nb_stand_in_on(m->device, NB_U8, &none));
     return ok;
 }
 
@@ -255,21 +255,23 @@ static bool split(nb_localiser *m, const nb_call *c, const nb_decision *d,
 
 /* On whole values */
 
-static void forget_meshes(nb_graph *g)
+static void forget_meshes(nb_graph *g, int device)
 {
     for (int k = 0; k < g->n; k++) {
         nb_line *l = &g->line[k];
         l->sharding = NULL;
-        if (l->op && l->op->places) {
+        l->device = (uint8_t)device;
+        if (l->op && (l->op->places || l->op->lands)) {
             l->op = &nb_op_alias;
             l->nattr = 0;
         }
         for (int i = 0; l->op && i < 2; i++)
-            if (l->op->region[i]) forget_meshes(l->op->region[i]);
+            if (l->op->region[i]) forget_meshes(l->op->region[i], device);
     }
 }
 
-static bool whole(const nb_call *c, nb_tensor *const *in, nb_tensor **out)
+static bool whole(const nb_localiser *m, const nb_call *c, nb_tensor *const *in,
+                  nb_tensor **out)
 {
     nb_results r = {.room = c->op->nout, .out = out};
     if (!c->op->region[0])
@@ -280,7 +282,7 @@ static bool whole(const nb_call *c, nb_tensor *const *in, nb_tensor **out)
     for (int k = 0; ok && k < 2 && c->op->region[k]; k++) {
         op->region[k] = nb_graph_copy_whole(c->op->region[k]);
         ok = op->region[k];
-        if (ok) forget_meshes(op->region[k]);
+        if (ok) forget_meshes(op->region[k], m->device);
     }
     ok = ok && nb_record_many(op, c->nin, in, c->nattr, c->attr, &r);
     nb_op_leave(op);
@@ -297,5 +299,5 @@ bool nb_localiser_call_many(nb_localiser *m, int line, const nb_call *c,
         memcpy(out, in, (size_t)c->op->nout * sizeof *out);
         return true;
     }
-    return d && d->opens ? split(m, c, d, in, out) : whole(c, in, out);
+    return d && d->opens ? split(m, c, d, in, out) : whole(m, c, in, out);
 }

@@ -8,7 +8,11 @@
 
 enum { LAYOUT = 96, HOPS = NB_HOP_EXCHANGE + 1 };
 
-/* The mesh of sizes "2x4": its axes are x, y, z. */
+/* The mesh whose devices are so many cards in turn as NABLA_SHARD_CARDS says; m
+ * itself where it says nothing. */
+const nb_mesh *mesh_there(const nb_mesh *m);
+
+/* The mesh of sizes "2x4", there: its axes are x, y, z. */
 const nb_mesh *mesh_sized(const char *sizes);
 
 /* A layout for a tensor of these dims, "[x, (y z)]Pmax{w}R{v}", or "-": on no

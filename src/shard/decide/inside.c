@@ -74,6 +74,7 @@ static bool stand_ins(const nb_inside *b, const nb_graph *g, nb_tensor **x)
         x[i] = nb_node_new(NULL, NULL, g->line[i].dtype, &b->j.shape[i], 0,
                            NULL, 0, NULL);
         ok = x[i];
+        if (ok) x[i]->device = g->line[i].device;
         if (ok && b->in) x[i]->sharding = b->in[i];
     }
     return ok;

@@ -88,17 +88,27 @@ const nb_spec *nb_call_target(const nb_call *c)
     return target(c->in[0], (const nb_spec *)(intptr_t)c->attr[0]);
 }
 
+/* A tensor on a mesh is said to be where the first of its devices here is. */
+static void be_there(nb_tensor *y, const nb_spec *s)
+{
+    y->device = (uint8_t)nb_mesh_home(s->mesh);
+}
+
 static bool place_results(const nb_call *c, int n, nb_tensor *const *y)
 {
     nb_call call = *c;
+    if (c->op->lands) return true; /* all of it goes to one device */
     if (c->op->places) {
         y[0]->sharding = c->op->asks ? c->in[0]->sharding : nb_call_target(c);
+        if (y[0]->sharding) be_there(y[0], y[0]->sharding);
         return y[0]->sharding;
     }
     call.out = n ? y[0] : NULL;
     const nb_decision *d = nb_decide(&call, n, y);
-    for (int k = 0; d && k < n; k++)
+    for (int k = 0; d && k < n; k++) {
         y[k]->sharding = d->give[k];
+        be_there(y[k], d->give[k]);
+    }
     if (d && n && y[0]->op == &nb_op_part) nb_tensor_in(y[0])[0]->sharding = d;
     return d;
 }

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "nabla/device.h"
 
 #include <ctype.h>
 #include <pthread.h>
@@ -76,60 +77,72 @@ static bool check_devices(const char *name, int n, const int *device)
     return true;
 }
 
-static bool is_same(const nb_mesh *m, const char *name, int naxes,
-                    const char *const *axis, const int *size,
-                    const int *devices, int rules)
+/* What a mesh is made of. */
+typedef struct order {
+    const char *name;
+    int naxes, n;
+    const char *const *axis;
+    const int *size, *devices, *on;
+    int rules, by_default;
+} order;
+
+static bool is_same(const nb_mesh *m, const order *o)
 {
-    if (m->naxes != naxes || strcmp(m->name, name) != 0) return false;
-    if (m->rules != rules) return false;
-    for (int k = 0; k < naxes; k++)
-        if (m->size[k] != size[k] || strcmp(m->axis[k], axis[k]) != 0)
+    if (m->naxes != o->naxes || strcmp(m->name, o->name) != 0) return false;
+    if (m->rules != o->rules || !m->on != !o->on) return false;
+    if (!m->on && m->by_default != o->by_default) return false;
+    for (int k = 0; k < o->naxes; k++)
+        if (m->size[k] != o->size[k] || strcmp(m->axis[k], o->axis[k]) != 0)
             return false;
     for (int i = 0; i < m->ndevices; i++)
-        if (m->device[i] != (devices ? devices[i] : i)) return false;
+        if (m->device[i] != (o->devices ? o->devices[i] : i) ||
+            (m->on && m->on[i] != o->on[i]))
+            return false;
     return true;
 }
 
-/* One block: the mesh, its devices, its names. */
-static nb_mesh *make(const char *name, int naxes, const char *const *axis,
-                     const int *size, int n, const int *devices)
+/* One block: the mesh, its devices, where they are, its names. */
+static nb_mesh *make(const order *o)
 {
-    size_t bytes = sizeof(nb_mesh) + (size_t)n * sizeof(int) + strlen(name) + 1;
-    for (int k = 0; k < naxes; k++)
-        bytes += strlen(axis[k]) + 1;
+    size_t n = (size_t)o->n;
+    size_t bytes = sizeof(nb_mesh) + 2 * n * sizeof(int) + strlen(o->name) + 1;
+    for (int k = 0; k < o->naxes; k++)
+        bytes += strlen(o->axis[k]) + 1;
     nb_mesh *m = nb_alloc_forever(bytes);
     if (!m) return NULL;
     int *device = (int *)(m + 1), stride = 1;
-    char *text = (char *)(device + n);
-    *m = (nb_mesh){.naxes = naxes, .ndevices = n, .device = device};
-    m->name = strcpy(text, name);
-    text += strlen(name) + 1;
-    for (int i = 0; i < n; i++)
-        device[i] = devices ? devices[i] : i;
-    for (int k = naxes - 1; k >= 0; k--) {
-        m->axis[k] = strcpy(text, axis[k]);
-        text += strlen(axis[k]) + 1;
-        m->size[k] = size[k];
+    char *text = (char *)(device + 2 * n);
+    *m = (nb_mesh){.naxes = o->naxes, .ndevices = o->n, .device = device};
+    m->rules = o->rules;
+    m->place = device + n;
+    m->by_default = o->by_default;
+    if (o->on) m->on = memcpy(m->place, o->on, n * sizeof *o->on);
+    m->name = strcpy(text, o->name);
+    text += strlen(o->name) + 1;
+    for (int i = 0; i < o->n; i++)
+        device[i] = o->devices ? o->devices[i] : i;
+    for (int k = o->naxes - 1; k >= 0; k--) {
+        m->axis[k] = strcpy(text, o->axis[k]);
+        text += strlen(o->axis[k]) + 1;
+        m->size[k] = o->size[k];
         m->stride[k] = stride;
         m->message[k] = 0;
         m->byte[k] = 1;
-        stride *= size[k];
+        stride *= o->size[k];
     }
     return m;
 }
 
 /* The one that there is, or a new one. */
-static const nb_mesh *get(const char *name, int naxes, const char *const *axis,
-                          const int *size, int n, const int *devices, int rules)
+static const nb_mesh *get(const order *o)
 {
     pthread_mutex_lock(&lock);
     const nb_mesh *m = first;
-    while (m && !is_same(m, name, naxes, axis, size, devices, rules))
+    while (m && !is_same(m, o))
         m = m->next;
     if (!m) {
-        nb_mesh *fresh = make(name, naxes, axis, size, n, devices);
+        nb_mesh *fresh = make(o);
         if (fresh) {
-            fresh->rules = rules;
             fresh->next = first;
             first = fresh;
         }
@@ -139,6 +152,19 @@ static const nb_mesh *get(const char *name, int naxes, const char *const *axis,
     return m;
 }
 
+static order order_like(const nb_mesh *m)
+{
+    return (order){.name = m->name,
+                   .naxes = m->naxes,
+                   .n = m->ndevices,
+                   .axis = m->axis,
+                   .size = m->size,
+                   .devices = m->device,
+                   .on = m->on,
+                   .rules = m->rules,
+                   .by_default = m->by_default};
+}
+
 const nb_mesh *nb_mesh_new(const char *name, int naxes, const char *const *axis,
                            const int *size, const int *devices)
 {
@@ -146,7 +172,9 @@ const nb_mesh *nb_mesh_new(const char *name, int naxes, const char *const *axis,
     if (!check_axes(name, naxes, axis, size, &n) ||
         (devices && !check_devices(name, n, devices)))
         return NULL;
-    return get(name, naxes, axis, size, n, devices, 0);
+    order o = {name, naxes, n, axis, size, devices, NULL, 0, 0};
+    o.by_default = nb_default_device();
+    return get(&o);
 }
 
 const nb_mesh *nb_mesh_with(const nb_mesh *m, int rules)
@@ -154,8 +182,18 @@ const nb_mesh *nb_mesh_with(const nb_mesh *m, int rules)
     if (rules & ~(NB_MESH_GATHER | NB_MESH_MASK))
         return nb_fail(NB_EVALUE, "mesh @%s: there are no rules %d", m->name,
                        rules);
-    return get(m->name, m->naxes, m->axis, m->size, m->ndevices, m->device,
-               rules);
+    order o = order_like(m);
+    o.rules = rules;
+    return get(&o);
+}
+
+const nb_mesh *nb_mesh_on(const nb_mesh *m, const int *device)
+{
+    order o = order_like(m);
+    for (int i = 0; device && i < m->ndevices; i++)
+        if (!nb_device_name(device[i])) return NULL;
+    o.on = device;
+    return get(&o);
 }
 
 const char *nb_mesh_name(const nb_mesh *m)

@@ -65,7 +65,7 @@ bool nb_mesh_meets(const nb_mesh *a, const nb_mesh *b)
     bool same = a == b || a->ndevices == b->ndevices;
     for (int i = 0; a != b && same && i < a->ndevices; i++)
         same = nb_mesh_position(b, a->device[i]) >= 0;
-    if (!same)
+    if (!same || (a != b && !nb_mesh_shares(a, b)))
         return nb_fail(NB_EVALUE,
                        "reshard: meshes @%s and @%s have different devices",
                        a->name, b->name);
