@@ -419,7 +419,7 @@ static void train(options *o, const token_file *text)
     int t = start(o, state), n = 3 * count_params(o);
     nb_executable *e = NULL;
     double each = work(o, state), begin = now();
-    printf("%.0f parameters\n", count_weights(o, state));
+    if (!nb_error_code()) printf("%.0f parameters\n", count_weights(o, state));
     for (; !nb_error_code() && t < o->steps; begin = now()) {
         nb_scope_open();
         feed(o, text, t++, state + n);
@@ -485,9 +485,11 @@ int main(int argc, char **argv)
     bool card = strcmp(option(argv, "--device", "cpu"), "gpu") == 0;
     (void)argc;
     if (!read_options(&o, argv)) {
-        puts("gpt2 [--data FILE] [--device cpu|gpu] [--steps N] [--batch N] "
-             "...\n"
-             "gpt2.c has all options");
+        puts("gpt2 [--data FILE] [--out FOLDER] [--resume FILE] [--save N]\n"
+             "     [--device cpu|gpu] [--dtype NAME] [--peak TFLOPS]\n"
+             "     [--layers N] [--heads N] [--width N] [--context N]\n"
+             "     [--vocabulary N] [--batch N] [--accumulate N] [--steps N]\n"
+             "     [--warmup N] [--rate X] [--seed N]");
         return 2;
     }
     nb_scope_open();
