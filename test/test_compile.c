@@ -303,10 +303,10 @@ static void donated_memory_is_taken(void)
                near(y, want, 1e-5) && nb_is_realized(held),
            "not while somebody holds it");
     nb_drop(held);
-    const void *data = nb_data(x[0], NULL);
+    const void *data = nb_device_data(x[0], NULL);
     ny = 1;
     expect(nb_executable_run(e, 2, x, &ny, &y) == NB_OK &&
-               near(y, want, 1e-5) && nb_data(y, NULL) == data,
+               near(y, want, 1e-5) && nb_device_data(y, NULL) == data,
            "the result lies where the argument was");
     expect(refused(!nb_sin(x[0]), NB_ERUNTIME), "which is gone");
     expect(refused(nb_realize(x[0]) != NB_OK, NB_ERUNTIME), "with its value");

@@ -18,8 +18,8 @@ typedef struct nb_buffer {
     bool small;    /* it is one block with its bytes, and */
     bool has_leaf; /* room for a leaf, which is there */
     char *data;
-    size_t room;                  /* of a block of ours; else 0 and */
-    void (*release)(void *owner); /* what the owner of the memory wants */
+    size_t room;                  /* of a block of ours, else 0 */
+    void (*release)(void *owner); /* how it goes back, or NULL */
     void *owner;
 } nb_buffer;
 

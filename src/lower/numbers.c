@@ -56,6 +56,16 @@ static void type(nb_numbers *v, nb_line *l)
     }
 }
 
+static bool content(nb_numbers *v, const nb_tensor *x, size_t bytes)
+{
+    char *copy = x->device ? nb_alloc(bytes + 1) : NULL;
+    bool ok =
+        !x->device || (copy && nb_bytes_read(x->device, copy, x->data, bytes));
+    if (ok) v->form = nb_hash(v->form, copy ? copy : x->data, bytes);
+    nb_free(copy);
+    return ok;
+}
+
 /* Small tensors that passes made are known by what is in them. */
 static void captured(nb_numbers *v, nb_tensor *x)
 {
@@ -65,8 +75,8 @@ static void captured(nb_numbers *v, nb_tensor *x)
     v->failed = v->failed || !nb_realize_now(1, &x);
     if (v->failed) return;
     if (nb_tensor_is_packed(x) && x->data)
-        v->form = nb_hash(v->form, x->data,
-                          (size_t)n * nb_dtype_size((nb_dtype)x->dtype));
+        v->failed =
+            !content(v, x, (size_t)n * nb_dtype_size((nb_dtype)x->dtype));
     else
         fact(v, (int64_t)(intptr_t)x);
 }

@@ -27,8 +27,11 @@ static nb_buffer *buffer(int device, size_t bytes)
         nb_free(own), nb_free(b);
         return NULL;
     }
-    *b = (nb_buffer){
-        .refs = 1, .data = own->data, .release = give_back, .owner = own};
+    *b = (nb_buffer){.refs = 1,
+                     .data = own->data,
+                     .room = own->room,
+                     .release = give_back,
+                     .owner = own};
     return b;
 }
 

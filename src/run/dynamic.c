@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "lower/rewrite.h"
+#include "run/card.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -150,20 +151,33 @@ static bool record_at(const nb_dynamic *d, nb_func *f, int nx,
     return ok;
 }
 
+/* Elements that are not here, or out of order, are said to differ when they
+ * cannot be brought here. */
+static bool same_elements(nb_tensor *a, nb_tensor *b, int64_t n)
+{
+    size_t bytes = (size_t)n * nb_dtype_size((nb_dtype)a->dtype);
+    if (nb_scope_open() != NB_OK) return nb_error_clear(), false;
+    a = a->device ? nb_tensor_on(a, 0) : a;
+    b = b->device ? nb_tensor_on(b, 0) : b;
+    bool same = a && b && nb_tensor_is_packed(a) && nb_tensor_is_packed(b) &&
+                !memcmp(a->data, b->data, bytes);
+    if (!a || !b) nb_error_clear();
+    nb_scope_close(0, NULL);
+    return same;
+}
+
 /* One tensor, or two that were made while recording, of the same content. */
-static bool same_tensor(const nb_tensor *a, const nb_tensor *b)
+static bool same_tensor(nb_tensor *a, nb_tensor *b)
 {
     nb_shape s = nb_tensor_shape(a), t = nb_tensor_shape(b);
     int64_t n;
     if (a == b) return true;
-    if (a->dtype != b->dtype || s.rank != t.rank || s.nlanes || t.nlanes)
+    if (a->dtype != b->dtype || a->device != b->device || s.rank != t.rank ||
+        s.nlanes || t.nlanes)
         return false;
     for (int d = 0; d < s.rank; d++)
         if (!nb_extent_same(s.size[d], t.size[d])) return false;
-    return nb_shape_count(&s, &n) && nb_tensor_is_packed(a) &&
-           nb_tensor_is_packed(b) &&
-           !memcmp(a->data, b->data,
-                   (size_t)n * nb_dtype_size((nb_dtype)a->dtype));
+    return nb_shape_count(&s, &n) && same_elements(a, b, n);
 }
 
 static bool same_outside(const nb_recording *a, const nb_recording *b)

@@ -4,6 +4,7 @@
 #include "lower/numbers.h"
 #include "lower/passes.h"
 #include "lower/rewrite.h"
+#include "run/card.h"
 
 #include <string.h>
 
@@ -127,17 +128,19 @@ static bool find_figures(survey *s, nb_graph *const *g)
     return true;
 }
 
-/* Makes figures inputs, after those that there are. */
+/* Makes figures inputs, after those that there are, where the program is. */
 static bool lift(const nb_family *f, nb_graph *g)
 {
+    int device = nb_graph_device(g);
     int *to = nb_alloc((size_t)(g->n + 1) * sizeof *to);
     size_t room = (size_t)(g->n + f->nfigures + 1) * sizeof *g->line;
     nb_line *line = nb_alloc_zero(room);
     int n = g->nx + f->nfigures;
     if (!to || !line) return nb_free(to), nb_free(line), false;
     for (int i = 0; i < f->nfigures; i++)
-        line[g->nx + i] =
-            (nb_line){.kind = NB_LINE_INPUT, .dtype = f->figure[i].dtype};
+        line[g->nx + i] = (nb_line){.kind = NB_LINE_INPUT,
+                                    .dtype = f->figure[i].dtype,
+                                    .device = device > 0 ? (uint8_t)device : 0};
     for (int k = 0; k < g->n; k++) {
         bool goes = f->figure_of[k] >= 0;
         to[k] = goes ? g->nx + f->figure_of[k] : k < g->nx ? k : n++;

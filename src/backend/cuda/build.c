@@ -91,7 +91,7 @@ static nb_card_code *publish(const job *j, nb_card_code *k)
 nb_card_code *nb_card_code_keep(nb_card_code *k)
 {
     pthread_mutex_lock(&table.lock);
-    k->references++;
+    if (k) k->references++;
     pthread_mutex_unlock(&table.lock);
     return k;
 }
