@@ -4,7 +4,9 @@
  * consumers if its points are that nest's: all of them, or those of the outer
  * axes.  A reduction makes the axes that it sums inner ones.  Nothing is ever
  * computed twice: a line that others need too is stored by the one nest that
- * computes it.  A line whose other consumers lead back into the nest would have
+ * computes it; but on a card, where a launch costs more than a row of numbers,
+ * what is cheap and needed in one nest alone is made there, once a unit.  A line
+ * whose other consumers lead back into the nest would have
  * to run before itself, and stays out. */
 #include "lower/fuse.h"
 
@@ -12,7 +14,7 @@
 
 #include <string.h>
 
-enum { FEW_UNITS = 64, MANY_POINTS = 1 << 14 };
+enum { FEW_UNITS = 64, MANY_POINTS = 1 << 14, CHEAP = 8 /* cycles */ };
 
 bool nb_uses_of(nb_fusion *f)
 {
@@ -238,9 +240,10 @@ static bool fits_totals(const nb_fusion *f, int k, unsigned mask, int s,
 
 /* Whether line k, whose dims lie along those axes, fits nest n; if so *n is
  * what the nest becomes, and to[] what the axes of k are.  `again`: the inner
- * axes are walked again after k. */
+ * axes are walked again after k; `repeats`: it may be computed more than
+ * once. */
 static bool fits(const nb_fusion *f, int k, const int *axis, bool again,
-                 nb_fused *n, int8_t *to)
+                 bool repeats, nb_fused *n, int8_t *to)
 {
     const nb_axes *a = f->axes[k];
     const nb_operand *o = &a->operand[a->nin];
@@ -264,7 +267,7 @@ static bool fits(const nb_fusion *f, int k, const int *axis, bool again,
     if (splits && (mask & ~n->outer)) return false;
     if (!nb_axes_reduce(a)) {
         bool rows = splits && !few && rest >> (n->naxes - 1) & 1;
-        if (mask != all && mask != n->outer && !rows) return false;
+        if (mask != all && mask != n->outer && !rows) return repeats;
         if (mask != all && splits) n->outer = mask, n->inner = rest;
         return true;
     }
@@ -312,6 +315,23 @@ static bool is_shared_number(const nb_fusion *f, int k, int g)
     return false;
 }
 
+/* Whether nest g alone needs line k, on a card, and little makes it. */
+static bool may_repeat(const nb_fusion *f, int k, int g)
+{
+    const nb_op *op = f->plan->graph->line[k].op;
+    int cycles = 0;
+    nb_gen body;
+    if (!f->plan->device || f->handed_out[k] || f->point[k]) return false;
+    if (op->totals || op->effect || nb_axes_reduce(f->axes[k])) return false;
+    for (int u = f->first[k]; u < f->first[k + 1]; u++)
+        if (f->plan->group[f->use[u].line] != g) return false;
+    nb_call c = nb_call_of(f->plan->node[k]);
+    nb_gen_body(&body, &c);
+    for (int i = 0; i < body.n; i++)
+        cycles += nb_scalar_cost(body.code[i].scalar);
+    return cycles <= CHEAP;
+}
+
 /* Tries to put line k into nest g. */
 static bool joins(nb_fusion *f, int k, int g, bool *done)
 {
@@ -320,7 +340,8 @@ static bool joins(nb_fusion *f, int k, int g, bool *done)
     nb_fused n = f->nest[g];
     if (n.lines >= NB_MAX_NEST_LINES || is_shared_number(f, k, g) ||
         !seen_as(f, k, g, axis) ||
-        !fits(f, k, axis, is_walked_again(f, k, g), &n, to))
+        !fits(f, k, axis, is_walked_again(f, k, g), may_repeat(f, k, g), &n,
+              to))
         return true;
     if (leads_into(f, k, g)) return true;
     f->nest[g] = n;

@@ -3,8 +3,9 @@
  * Axes span the points of a nest.  Outer axes are those along which results
  * lie: every point of them is a unit of work that no other unit needs.  Inner
  * axes are reduced away by some value, and walked within a unit; there may be
- * none.  A value varies along all axes, or along the outer ones alone.  Values
- * are in order: each uses earlier ones.
+ * none.  A value varies along all axes, or along the outer ones alone; on a card
+ * what is made of numbers of a row may vary along others.  Values are in order:
+ * each uses earlier ones.
  *
  * Memory is a list of buffers; a load or store steps through one by strides, in
  * elements.  A pick's index is also computed, in 32 bits or 64, and where its
