@@ -128,6 +128,51 @@ static const char halves[] =
     "FN u16 c_f64_f16(f64 x) { return c_f32_f16(to_odd(x)); }\n"
     "FN u16 c_f64_bf16(f64 x) { return c_f32_bf16(to_odd(x)); }\n";
 
+/* One instruction each; a NaN stays one. */
+static const char extremes[] =
+    "FN f32 max_f32(f32 a, f32 b)\n"
+    "{\n"
+    "    f32 y;\n"
+    "    asm(\"max.NaN.f32 %0, %1, %2;\" : \"=f\"(y) : \"f\"(a), \"f\"(b));\n"
+    "    return y;\n"
+    "}\n"
+    "FN f32 min_f32(f32 a, f32 b)\n"
+    "{\n"
+    "    f32 y;\n"
+    "    asm(\"min.NaN.f32 %0, %1, %2;\" : \"=f\"(y) : \"f\"(a), \"f\"(b));\n"
+    "    return y;\n"
+    "}\n";
+
+/* Many quotients by one divisor: with its reciprocal r, q = x r is corrected
+ * once by the remainder x - q y, which rounds it as a division does (Markstein).
+ * Where the remainder is no number q is right: infinite or zero.  A divisor too
+ * small to have a reciprocal is scaled. */
+static const char divisors[] =
+    "struct divisor { f32 y, r, scale; };\n"
+    "FN divisor divide_by(f32 y)\n"
+    "{\n"
+    "    divisor d;\n"
+    "    d.scale = fabsf(y) < 1.17549435e-38f ? 16777216.0f : 1.0f;\n"
+    "    d.y = y * d.scale;\n"
+    "    d.r = 1.0f / d.y;\n"
+    "    return d;\n"
+    "}\n"
+    "FN f32 divided(f32 x, divisor d)\n"
+    "{\n"
+    "    f32 q = x * d.r, rest = fmaf(-q, d.y, x);\n"
+    "    return (rest == rest ? fmaf(rest, d.r, q) : q) * d.scale;\n"
+    "}\n";
+
+/* Hides from the compiler what is in registers, so that it does not keep what
+ * it was converted to instead. */
+static const char hiding[] = "template <class V> FN void hide(V &x)\n"
+                             "{\n"
+                             "    u32 *word = (u32 *)&x;\n"
+                             "#pragma unroll\n"
+                             "    for (int i = 0; i < sizeof x / 4; i++)\n"
+                             "        asm volatile(\"\" : \"+r\"(word[i]));\n"
+                             "}\n";
+
 static const char philox[] =
     "FN void philox(u32 *c, u32 k0, u32 k1)\n"
     "{\n"
@@ -179,6 +224,11 @@ void nb_cuda_scalar_name(nb_text *t, nb_scalar s, nb_dtype compute)
     nb_text_add(t, "s_%s_%s", nb_scalar_name(s), types[compute].type);
 }
 
+static bool is_extreme(nb_scalar s, nb_dtype d)
+{
+    return d == NB_F32 && (s == NB_S_max || s == NB_S_min);
+}
+
 /* Instructions.  Tests take numbers and give bools; logic takes bools. */
 static void scalar(nb_text *t, nb_scalar s, nb_dtype d)
 {
@@ -195,9 +245,11 @@ static void scalar(nb_text *t, nb_scalar s, nb_dtype d)
                 logic ? "b1" : type, type);
     nb_text_add(t, "    typedef %s T;\n    typedef %s U;\n    typedef %s W;\n",
                 type, types[d].plain, types[d].wide);
+    const char *is = real ? rows[s].real : rows[s].whole;
+    if (is_extreme(s, d))
+        is = s == NB_S_max ? "max_f32(a, b)" : "min_f32(a, b)";
     nb_text_add(t, "    return %s(%s)%s;\n}\n", test || boolean ? "" : "(T)",
-                real ? rows[s].real : rows[s].whole,
-                boolean && !test ? " != 0" : "");
+                is, boolean && !test ? " != 0" : "");
 }
 
 void nb_cuda_reduce_name(nb_text *t, nb_reduce r, nb_dtype d)
@@ -324,18 +376,34 @@ static bool halves_it(const nb_nest_value *v)
     return is_half(v->stored) || is_half(v->dtype);
 }
 
+static bool is_of_floats(const nb_nest_value *v)
+{
+    bool reduces = v->kind == NB_NEST_REDUCE || v->kind == NB_NEST_SCAN;
+    if (reduces) return is_extreme(nb_reduce_scalar(v->reduce), v->dtype);
+    return v->kind == NB_NEST_SCALAR && is_extreme(v->scalar, v->compute);
+}
+
 static bool draws(const nb_nest_value *v)
 {
     return v->kind == NB_NEST_WORD;
 }
 
-void nb_cuda_prelude(nb_text *t, const nb_nest *x)
+void nb_cuda_prelude(nb_text *t, const nb_cuda_walk *walk)
 {
+    const nb_nest *x = walk->nest;
     written w = {.t = t};
+    bool divides_by = false, hides = false;
+    for (int k = 0; k < x->n; k++) {
+        divides_by |= nb_cuda_is_divisor(walk, k);
+        hides |= walk->raw[k];
+    }
     nb_text_add(t, "%s", basics);
     if (has(x, divides)) nb_text_add(t, "%s", arithmetic);
     if (has(x, halves_it)) nb_text_add(t, "%s", halves);
     if (has(x, draws)) nb_text_add(t, "%s", philox);
+    if (has(x, is_of_floats)) nb_text_add(t, "%s", extremes);
+    if (divides_by) nb_text_add(t, "%s", divisors);
+    if (hides) nb_text_add(t, "%s", hiding);
     for (int k = 0; k < x->n; k++)
         need(&w, x, &x->value[k]);
 }

@@ -6,7 +6,7 @@
 #ifndef NB_CUDA_PRELUDE_H
 #define NB_CUDA_PRELUDE_H
 
-#include "lower/nest.h"
+#include "backend/cuda/walk.h"
 
 /* The type of a value in registers, and in memory. */
 const char *nb_cuda_type(nb_dtype d);
@@ -16,8 +16,10 @@ const char *nb_cuda_stored(nb_dtype d);
  *     s_NAME_TYPE(a, b, c)    an instruction
  *     c_FROM_TO(x)            a conversion, of 16-bit floats too
  *     r_KIND_TYPE(a, b)       two parts of a reduction as one
- *     word_u32(n, key0, key1, low, high), word_u64 */
-void nb_cuda_prelude(nb_text *t, const nb_nest *x);
+ *     word_u32(n, key0, key1, low, high), word_u64
+ *     divisor, divide_by(y), divided(x, divisor)
+ *     hide(x)                 of what is kept as it lies in memory */
+void nb_cuda_prelude(nb_text *t, const nb_cuda_walk *w);
 
 /* Their names; what a reduction of nothing is, as an expression. */
 void nb_cuda_scalar_name(nb_text *t, nb_scalar s, nb_dtype compute);

@@ -19,15 +19,15 @@ static void kernel(nb_printer *p, const char *called)
 {
     const nb_cuda_walk *w = &p->w;
     int nb = p->x->nbuffers, np = p->x->param ? p->x->nparams : 0;
-    nb_cuda_prelude(p->t, p->x);
+    nb_cuda_prelude(p->t, w);
     OUT(p, "typedef %s I;\n", w->wide ? "long long" : "int");
     nb_print_vector_types(p);
     OUT(p, "struct args { char *b[%d]; long long n[%d]; };\n", nb ? nb : 1,
         np ? np : 1);
     OUT(p,
-        "extern \"C\" __global__ void __launch_bounds__(%d)\n"
+        "extern \"C\" __global__ void __launch_bounds__(%d, %d)\n"
         "%s(const __grid_constant__ args p)\n{",
-        nb_cuda_threads(w), called);
+        nb_cuda_threads(w), w->blocks, called);
     p->depth = 1;
     if (w->tile >= 0)
         nb_print_tiles(p);

@@ -45,13 +45,25 @@ static void load_vectors(nb_printer *p, int q)
 {
     for (int k = 0; k < p->x->n; k++) {
         const nb_nest_value *v = nb_printer_value(p, k);
-        if (v->kind != NB_NEST_LOAD || !is_read_at(p, k, q)) continue;
+        if (v->kind != NB_NEST_LOAD || !p->w.needed[q][k]) continue;
+        if (!p->w.raw[k] && !is_read_at(p, k, q)) continue;
         if (!nb_cuda_is_vector(&p->w, v) || p->w.tile >= 0) continue;
         nb_print_line(p);
         OUT(p, "V%d_%s x%d = ", p->w.lanes, nb_cuda_stored(v->stored), k);
-        vector_address(p, k);
+        if (p->w.raw[k])
+            OUT(p, "k%d[e]", k);
+        else
+            vector_address(p, k);
         OUT(p, ";");
     }
+}
+
+void nb_print_keeping(nb_printer *p, int k)
+{
+    nb_print_line(p);
+    OUT(p, "k%d[e] = ", k);
+    vector_address(p, k);
+    OUT(p, ";");
 }
 
 static void store_vectors(nb_printer *p, int q)
@@ -120,13 +132,13 @@ static void lane(nb_printer *p, int q)
             store_one(p, k);
         } else if (v->kind == NB_NEST_REDUCE) {
             accumulate(p, k);
-        } else if (w->kept[k] >= 0 && w->kept[k] < q) {
+        } else if (w->kept[k] >= 0 && w->kept[k] < q && !w->raw[k]) {
             nb_print_line(p);
             OUT(p, "%s v%d = k%d[e * %d + l];", nb_cuda_type(v->dtype), k, k,
                 w->lanes);
         } else if (nb_printer_writes(v)) {
             nb_print_define(p, k);
-            if (w->kept[k] != q) continue;
+            if (w->kept[k] != q || w->raw[k]) continue;
             nb_print_line(p);
             OUT(p, "k%d[e * %d + l] = v%d;", k, w->lanes, k);
         }

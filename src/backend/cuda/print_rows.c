@@ -24,7 +24,7 @@ static bool any_inside(const nb_printer *p, int q)
     return false;
 }
 
-static void turns(nb_printer *p, int q)
+static void begin_turns(nb_printer *p)
 {
     const nb_cuda_walk *w = &p->w;
     nb_print_line(p);
@@ -43,10 +43,40 @@ static void turns(nb_printer *p, int q)
     }
     nb_print_unfold(p, "j", true);
     guard_cut(p);
-    nb_print_lanes(p, q);
+}
+
+static void end_turns(nb_printer *p)
+{
     p->depth--;
     nb_print_line(p);
     OUT(p, "}");
+}
+
+/* All of what is kept raw is on its way before some is used. */
+static void take_raw(nb_printer *p, int q)
+{
+    const nb_cuda_walk *w = &p->w;
+    for (int k = 0; k < p->x->n; k++) {
+        if (!w->raw[k] || !w->needed[q][k]) continue;
+        if (w->kept[k] == q) {
+            begin_turns(p);
+            nb_print_keeping(p, k);
+            end_turns(p);
+            continue;
+        }
+        nb_print_line(p);
+        OUT(p, "#pragma unroll");
+        nb_print_line(p);
+        OUT(p, "for (int e = 0; e < %d; e++) hide(k%d[e]);", w->turns, k);
+    }
+}
+
+static void turns(nb_printer *p, int q)
+{
+    take_raw(p, q);
+    begin_turns(p);
+    nb_print_lanes(p, q);
+    end_turns(p);
 }
 
 /* Reductions across a team */
@@ -74,6 +104,14 @@ static void begin_totals(nb_printer *p, int q)
     }
 }
 
+/* What is divided by, once more as that. */
+static void prepare(nb_printer *p, int k)
+{
+    if (!nb_cuda_is_divisor(&p->w, k)) return;
+    nb_print_line(p);
+    OUT(p, "const divisor d%d = divide_by(v%d);", k, k);
+}
+
 static void end_totals(nb_printer *p, int q)
 {
     for (int k = 0; k < p->x->n; k++) {
@@ -82,6 +120,7 @@ static void end_totals(nb_printer *p, int q)
         nb_print_fold(p, k);
         nb_print_line(p);
         OUT(p, "%s v%d = a%d;", nb_cuda_type(v->dtype), k, k);
+        prepare(p, k);
     }
 }
 
@@ -100,6 +139,7 @@ static void level(nb_printer *p, int q)
             OUT(p, "}");
         } else if (nb_printer_writes(v) && v->kind != NB_NEST_CARRY) {
             nb_print_define(p, k);
+            prepare(p, k);
         }
     }
 }
@@ -109,8 +149,13 @@ static void declare_kept(nb_printer *p)
     for (int k = 0; k < p->x->n; k++) {
         if (p->w.kept[k] < 0) continue;
         nb_print_line(p);
-        OUT(p, "%s k%d[%d];", nb_cuda_type(nb_printer_value(p, k)->dtype), k,
-            p->w.turns * p->w.lanes);
+        const nb_nest_value *v = nb_printer_value(p, k);
+        if (p->w.raw[k])
+            OUT(p, "V%d_%s k%d[%d];", p->w.lanes, nb_cuda_stored(v->stored), k,
+                p->w.turns);
+        else
+            OUT(p, "%s k%d[%d];", nb_cuda_type(v->dtype), k,
+                p->w.turns * p->w.lanes);
     }
 }
 

@@ -96,6 +96,12 @@ static void word(nb_printer *p, int k)
 static void scalar(nb_printer *p, int k)
 {
     const nb_nest_value *v = nb_printer_value(p, k);
+    if (nb_cuda_is_quotient(&p->w, k)) {
+        OUT(p, "divided(");
+        nb_print_name(p, v->arg[0]);
+        OUT(p, ", d%d)", v->arg[1]);
+        return;
+    }
     nb_cuda_scalar_name(p->t, v->scalar, v->compute);
     OUT(p, "(");
     for (int i = 0; i < 3; i++) {

@@ -41,6 +41,8 @@ void nb_print_define(nb_printer *p, int k);
 void nb_print_store(nb_printer *p, int k);
 
 void nb_print_vector_types(nb_printer *p);
+/* A vector that is kept raw is read. */
+void nb_print_keeping(nb_printer *p, int k);
 /* All lanes of a turn of pass q. */
 void nb_print_lanes(nb_printer *p, int q);
 /* The team's total of value k, to all its members. */

@@ -10,7 +10,9 @@ enum {
     ROW_THREADS = 128, /* of a block with many teams */
     MOST_THREADS = 1024,
     KEPT_BYTES = 256, /* of registers, that a thread keeps between passes */
-    MOST_TURNS = 32,  /* that are unrolled */
+    RAW_BYTES = 224,  /* the same, if that is all it keeps */
+    BLOCK_THREADS = 512,
+    MOST_TURNS = 32, /* that are unrolled */
     SIDE_BY_SIDE = 32,
     WORD = 4,        /* bytes of a bank of shared memory */
     SHORT_SIDE = 16, /* of a matrix that is worth turning */
@@ -20,7 +22,7 @@ enum {
 
 void nb_cuda_walk_free(nb_cuda_walk *w)
 {
-    nb_free(w->ready), nb_free(w->inside), nb_free(w->kept);
+    nb_free(w->ready), nb_free(w->inside), nb_free(w->kept), nb_free(w->raw);
     for (int q = 0; q < NB_CUDA_PASSES; q++)
         nb_free(w->needed[q]);
 }
@@ -184,7 +186,9 @@ static void choose_team(nb_cuda_walk *w)
         w->units = ROW_THREADS / w->team;
         return;
     }
-    w->team = (int)between(2 * WARP, power_above(vectors / 4), MOST_THREADS);
+    bool fits = vectors * VECTOR_BYTES <= (int64_t)RAW_BYTES * BLOCK_THREADS;
+    w->team = (int)between(2 * WARP, power_above(vectors / 4),
+                           fits ? BLOCK_THREADS : MOST_THREADS);
     w->units = 1;
 }
 
@@ -295,8 +299,32 @@ static void find_needed(nb_cuda_walk *w, int q)
     }
 }
 
-/* Keeps the last value that two passes need; how many bytes that is. */
-static int keep_one(nb_cuda_walk *w)
+bool nb_cuda_is_quotient(const nb_cuda_walk *w, int k)
+{
+    const nb_nest_value *v = &w->nest->value[k];
+    return v->kind == NB_NEST_SCALAR && v->scalar == NB_S_div &&
+           v->compute == NB_F32 && w->inside[k] && !w->inside[v->arg[1]] &&
+           w->nest->value[v->arg[1]].kind != NB_NEST_CONST;
+}
+
+bool nb_cuda_is_divisor(const nb_cuda_walk *w, int k)
+{
+    for (int i = k + 1; i < w->nest->n; i++)
+        if (nb_cuda_is_quotient(w, i) && w->nest->value[i].arg[1] == k)
+            return true;
+    return false;
+}
+
+/* Whether v, a load, is kept as it lies in memory. */
+static bool is_narrow(const nb_cuda_walk *w, const nb_nest_value *v)
+{
+    return v->kind == NB_NEST_LOAD && nb_cuda_is_vector(w, v) &&
+           nb_dtype_size(v->stored) * (size_t)w->lanes % WORD == 0;
+}
+
+/* Keeps the last value that two passes need, raw ones only if it is said; how
+ * many bytes that is. */
+static int keep_one(nb_cuda_walk *w, bool raw)
 {
     const nb_nest *x = w->nest;
     for (int k = x->n - 1; k >= 0; k--) {
@@ -305,25 +333,42 @@ static int keep_one(nb_cuda_walk *w)
         if (!nb_nest_computes(v) && !nb_nest_reads(v) &&
             v->kind != NB_NEST_CONVERT)
             continue;
+        if (raw && !is_narrow(w, v)) continue;
         for (int q = w->npasses - 1; q >= 0 && w->kept[k] < 0; q--)
             if (w->needed[q][k]) first = q, times++;
         if (times < 2) continue;
         w->kept[k] = first;
-        int bytes = (int)nb_dtype_size(v->dtype);
-        return (bytes < 4 ? 4 : bytes) * w->turns * w->lanes;
+        w->raw[k] = raw;
+        int bytes = (int)nb_dtype_size(raw ? v->stored : v->dtype);
+        return (bytes < WORD && !raw ? WORD : bytes) * w->turns * w->lanes;
     }
     return 0;
 }
 
-static void find_kept(nb_cuda_walk *w)
+/* How many bytes are kept; those of the last value may be too many. */
+static int keep(nb_cuda_walk *w, bool raw, int most)
 {
     int bytes = 1, all = 0;
+    for (int k = 0; k < w->nest->n; k++)
+        w->kept[k] = -1, w->raw[k] = false;
     while (bytes) {
         for (int q = 0; q < w->npasses; q++)
             find_needed(w, q);
-        bytes = w->turns && all < KEPT_BYTES ? keep_one(w) : 0;
+        bytes = w->turns && all < most ? keep_one(w, raw) : 0;
         all += bytes;
     }
+    return all;
+}
+
+/* In registers; where these would not do, only what is read, as it lies in
+ * memory; where that is too much, nothing is kept. */
+static void find_kept(nb_cuda_walk *w)
+{
+    w->blocks = 1;
+    if (keep(w, false, KEPT_BYTES) <= KEPT_BYTES) return;
+    int bytes = keep(w, true, RAW_BYTES);
+    if (bytes > RAW_BYTES) keep(w, false, 0);
+    if (bytes <= RAW_BYTES) w->blocks = MOST_THREADS / nb_cuda_threads(w);
 }
 
 static void choose_turns(nb_cuda_walk *w)
@@ -342,7 +387,8 @@ bool nb_cuda_walk_plan(nb_cuda_walk *w, const nb_nest *x)
     w->ready = nb_alloc(n * sizeof *w->ready);
     w->inside = nb_alloc_zero(n);
     w->kept = nb_alloc(n * sizeof *w->kept);
-    if (!w->ready || !w->inside || !w->kept) return false;
+    w->raw = nb_alloc_zero(n);
+    if (!w->ready || !w->inside || !w->kept || !w->raw) return false;
     count(w);
     choose_form(w);
     if (!x->inner && w->lanes > 1) w->total /= w->lanes;

@@ -35,6 +35,8 @@ typedef struct nb_cuda_walk {
     int npasses, *ready; /* by value: the pass that has it */
     bool *inside;        /* by value: differs along the inner axes */
     int *kept;           /* by value: the pass that keeps it for later, or -1 */
+    bool *raw;           /* by value: kept as it lies in memory */
+    int blocks;          /* of a processor, that registers should allow */
     bool *needed[NB_CUDA_PASSES]; /* by value: at each point of that pass */
 } nb_cuda_walk;
 
@@ -48,6 +50,11 @@ bool nb_cuda_is_vector(const nb_cuda_walk *w, const nb_nest_value *v);
 bool nb_cuda_is_turned(const nb_cuda_walk *w, const nb_nest_value *v);
 /* Whether lanes of it along the axis of tiles are one piece of memory. */
 bool nb_cuda_is_upright(const nb_cuda_walk *w, const nb_nest_value *v);
+
+/* Whether value k is the same all over a unit and points are divided by it; and
+ * whether k is such a quotient. */
+bool nb_cuda_is_divisor(const nb_cuda_walk *w, int k);
+bool nb_cuda_is_quotient(const nb_cuda_walk *w, int k);
 
 static inline int nb_cuda_threads(const nb_cuda_walk *w)
 {
