@@ -101,6 +101,24 @@ static inline void sim_ptx_cvt_rn_f16x2_f32(unsigned &y, float high, float low)
     y = (unsigned)sim_float_to_half(high) << 16 | sim_float_to_half(low);
 }
 
+/* Two halves at once. */
+#define SIM_PTX_PAIR(name, up, down, value)                                \
+    static inline unsigned short sim_half_##name(float a, float b)         \
+    {                                                                      \
+        return down(a != a || b != b ? a + b : (value));                   \
+    }                                                                      \
+    static inline void sim_ptx_##name(unsigned &y, unsigned a, unsigned b) \
+    {                                                                      \
+        unsigned high = sim_half_##name(up(a >> 16), up(b >> 16));         \
+        y = high << 16 | sim_half_##name(up(a & 0xffff), up(b & 0xffff));  \
+    }
+SIM_PTX_PAIR(max_NaN_bf16x2, sim_bfloat_to_float, sim_float_to_bfloat,
+             fmaxf(a, b))
+SIM_PTX_PAIR(min_NaN_bf16x2, sim_bfloat_to_float, sim_float_to_bfloat,
+             fminf(a, b))
+SIM_PTX_PAIR(max_NaN_f16x2, sim_half_to_float, sim_float_to_half, fmaxf(a, b))
+SIM_PTX_PAIR(min_NaN_f16x2, sim_half_to_float, sim_float_to_half, fminf(a, b))
+
 template <class T> static inline void sim_ptx_mov_b32(T &y, T x)
 {
     y = x;

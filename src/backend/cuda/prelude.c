@@ -163,6 +163,19 @@ static const char divisors[] =
     "    return (rest == rest ? fmaf(rest, d.r, q) : q) * d.scale;\n"
     "}\n";
 
+/* e^x for x not above 0: 2^t with t = x / ln 2 rounded, times what t lacks,
+ * 1 + (x - t ln 2).  Below -104 it is 0. */
+static const char low_exp[] =
+    "FN f32 exp_low(f32 x)\n"
+    "{\n"
+    "    f32 y, t;\n"
+    "    asm(\"max.NaN.f32 %0, %1, %2;\" : \"=f\"(x) : \"f\"(x), "
+    "\"f\"(-104.0f));\n"
+    "    t = x * 1.44269504f;\n"
+    "    asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(t));\n"
+    "    return fmaf(y, fmaf(t, -0.693147181f, x), y);\n"
+    "}\n";
+
 /* Hides from the compiler what is in registers, so that it does not keep what
  * it was converted to instead. */
 static const char hiding[] = "template <class V> FN void hide(V &x)\n"
@@ -388,14 +401,35 @@ static bool draws(const nb_nest_value *v)
     return v->kind == NB_NEST_WORD;
 }
 
+/* The larger or the smaller ones of all pairs in a vector. */
+static void pairs(nb_text *t, const nb_cuda_walk *w)
+{
+    for (int k = 0; k < w->nest->n; k++) {
+        const nb_nest_value *v = &w->nest->value[k];
+        if (!nb_cuda_is_paired(w, k)) continue;
+        nb_text_add(t,
+                    "template <class V> FN void pairs_%d(u32 &y, const V &x)\n"
+                    "{\n"
+                    "    const u32 *word = (const u32 *)&x;\n"
+                    "#pragma unroll\n"
+                    "    for (int i = 0; i < sizeof x / 4; i++)\n"
+                    "        asm(\"%s.NaN.%sx2 %%0, %%0, %%1;\" : \"+r\"(y) : "
+                    "\"r\"(word[i]));\n"
+                    "}\n",
+                    k, v->reduce == NB_MAX ? "max" : "min",
+                    types[w->nest->value[v->arg[0]].stored].type);
+    }
+}
+
 void nb_cuda_prelude(nb_text *t, const nb_cuda_walk *walk)
 {
     const nb_nest *x = walk->nest;
     written w = {.t = t};
-    bool divides_by = false, hides = false;
+    bool divides_by = false, hides = false, low = false;
     for (int k = 0; k < x->n; k++) {
         divides_by |= nb_cuda_is_divisor(walk, k);
         hides |= walk->raw[k];
+        low |= nb_cuda_is_below_one(walk, k);
     }
     nb_text_add(t, "%s", basics);
     if (has(x, divides)) nb_text_add(t, "%s", arithmetic);
@@ -404,6 +438,8 @@ void nb_cuda_prelude(nb_text *t, const nb_cuda_walk *walk)
     if (has(x, is_of_floats)) nb_text_add(t, "%s", extremes);
     if (divides_by) nb_text_add(t, "%s", divisors);
     if (hides) nb_text_add(t, "%s", hiding);
+    if (low) nb_text_add(t, "%s", low_exp);
+    pairs(t, walk);
     for (int k = 0; k < x->n; k++)
         need(&w, x, &x->value[k]);
 }

@@ -18,6 +18,8 @@ const char *nb_cuda_stored(nb_dtype d);
  *     r_KIND_TYPE(a, b)       two parts of a reduction as one
  *     word_u32(n, key0, key1, low, high), word_u64
  *     divisor, divide_by(y), divided(x, divisor)
+ *     exp_low(x)              of x not above 0
+ *     pairs_K(y, x)           of value K, which is paired
  *     hide(x)                 of what is kept as it lies in memory */
 void nb_cuda_prelude(nb_text *t, const nb_cuda_walk *w);
 

@@ -66,6 +66,15 @@ void nb_print_keeping(nb_printer *p, int k)
     OUT(p, ";");
 }
 
+static void take_pairs(nb_printer *p, int q)
+{
+    for (int k = 0; k < p->x->n; k++) {
+        if (!p->w.needed[q][k] || !nb_cuda_is_paired(&p->w, k)) continue;
+        nb_print_line(p);
+        OUT(p, "pairs_%d(m%d, x%d);", k, k, nb_printer_value(p, k)->arg[0]);
+    }
+}
+
 static void store_vectors(nb_printer *p, int q)
 {
     for (int k = 0; k < p->x->n; k++) {
@@ -131,7 +140,7 @@ static void lane(nb_printer *p, int q)
         if (v->kind == NB_NEST_STORE) {
             store_one(p, k);
         } else if (v->kind == NB_NEST_REDUCE) {
-            accumulate(p, k);
+            if (!nb_cuda_is_paired(w, k)) accumulate(p, k);
         } else if (w->kept[k] >= 0 && w->kept[k] < q && !w->raw[k]) {
             nb_print_line(p);
             OUT(p, "%s v%d = k%d[e * %d + l];", nb_cuda_type(v->dtype), k, k,
@@ -156,6 +165,7 @@ static void lane(nb_printer *p, int q)
 void nb_print_lanes(nb_printer *p, int q)
 {
     load_vectors(p, q);
+    take_pairs(p, q);
     declare_stores(p, q);
     nb_print_line(p);
     OUT(p, "#pragma unroll");

@@ -5,6 +5,8 @@
 
 #include "backend/cuda/prelude.h"
 
+#include <stdio.h>
+
 static void guard_cut(nb_printer *p)
 {
     int a = p->x->cut;
@@ -89,12 +91,39 @@ static bool totals(const nb_printer *p, int k, int q)
     return is && p->w.needed[q][k];
 }
 
+/* Two halves without a number above or below them. */
+static void begin_pairs(nb_printer *p, int k)
+{
+    const nb_nest_value *v = nb_printer_value(p, k);
+    bool brain = nb_printer_value(p, v->arg[0])->stored == NB_BF16;
+    unsigned infinite = brain ? 0x7f80 : 0x7c00;
+    if (v->reduce == NB_MAX) infinite |= 0x8000;
+    OUT(p, "u32 m%d = 0x%xu;", k, infinite << 16 | infinite);
+}
+
+static void end_pairs(nb_printer *p, int k)
+{
+    const nb_nest_value *v = nb_printer_value(p, k);
+    const char *type = nb_cuda_type(nb_printer_value(p, v->arg[0])->stored);
+    char high[64], low[64];
+    snprintf(high, sizeof high, "c_%s_f32(m%d >> 16)", type, k);
+    snprintf(low, sizeof low, "c_%s_f32(m%d & 0xffff)", type, k);
+    nb_print_line(p);
+    OUT(p, "f32 a%d = ", k);
+    nb_print_combine(p, k, high, low);
+    OUT(p, ";");
+}
+
 static void begin_totals(nb_printer *p, int q)
 {
     for (int k = 0; k < p->x->n; k++) {
         const nb_nest_value *v = nb_printer_value(p, k);
         if (!totals(p, k, q)) continue;
         nb_print_line(p);
+        if (nb_cuda_is_paired(&p->w, k)) {
+            begin_pairs(p, k);
+            continue;
+        }
         OUT(p, "%s a%d = ", nb_cuda_type(v->dtype), k);
         if (v->kind == NB_NEST_CARRY)
             nb_print_name(p, v->arg[0]);
@@ -117,6 +146,7 @@ static void end_totals(nb_printer *p, int q)
     for (int k = 0; k < p->x->n; k++) {
         const nb_nest_value *v = nb_printer_value(p, k);
         if (!totals(p, k, q) || v->kind != NB_NEST_REDUCE) continue;
+        if (nb_cuda_is_paired(&p->w, k)) end_pairs(p, k);
         nb_print_fold(p, k);
         nb_print_line(p);
         OUT(p, "%s v%d = a%d;", nb_cuda_type(v->dtype), k, k);

@@ -102,6 +102,12 @@ static void scalar(nb_printer *p, int k)
         OUT(p, ", d%d)", v->arg[1]);
         return;
     }
+    if (nb_cuda_is_below_one(&p->w, k)) {
+        OUT(p, "exp_low(");
+        nb_print_name(p, v->arg[0]);
+        OUT(p, ")");
+        return;
+    }
     nb_cuda_scalar_name(p->t, v->scalar, v->compute);
     OUT(p, "(");
     for (int i = 0; i < 3; i++) {

@@ -7,7 +7,7 @@ enum {
     VECTOR_BYTES = 16,
     WARP = 32,
     MAP_THREADS = 256,
-    ROW_THREADS = 128, /* of a block with many teams */
+    ROW_THREADS = 64, /* of a block with many teams */
     MOST_THREADS = 1024,
     KEPT_BYTES = 256, /* of registers, that a thread keeps between passes */
     RAW_BYTES = 224,  /* the same, if that is all it keeps */
@@ -313,6 +313,31 @@ bool nb_cuda_is_divisor(const nb_cuda_walk *w, int k)
         if (nb_cuda_is_quotient(w, i) && w->nest->value[i].arg[1] == k)
             return true;
     return false;
+}
+
+bool nb_cuda_is_paired(const nb_cuda_walk *w, int k)
+{
+    const nb_nest_value *v = &w->nest->value[k];
+    if (v->kind != NB_NEST_REDUCE || v->dtype != NB_F32) return false;
+    if (v->reduce != NB_MAX && v->reduce != NB_MIN) return false;
+    const nb_nest_value *of = &w->nest->value[v->arg[0]];
+    bool half = of->stored == NB_BF16 || of->stored == NB_F16;
+    return half && of->kind == NB_NEST_LOAD && nb_cuda_is_vector(w, of);
+}
+
+bool nb_cuda_is_below_one(const nb_cuda_walk *w, int k)
+{
+    const nb_nest_value *v = &w->nest->value[k];
+    if (v->kind != NB_NEST_SCALAR || v->scalar != NB_S_exp ||
+        v->compute != NB_F32)
+        return false;
+    const nb_nest_value *d = &w->nest->value[v->arg[0]];
+    if (d->kind != NB_NEST_SCALAR || d->scalar != NB_S_sub ||
+        d->compute != NB_F32)
+        return false;
+    const nb_nest_value *most = &w->nest->value[d->arg[1]];
+    return most->kind == NB_NEST_REDUCE && most->reduce == NB_MAX &&
+           most->arg[0] == d->arg[0];
 }
 
 /* Whether v, a load, is kept as it lies in memory. */

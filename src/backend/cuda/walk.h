@@ -56,6 +56,13 @@ bool nb_cuda_is_upright(const nb_cuda_walk *w, const nb_nest_value *v);
 bool nb_cuda_is_divisor(const nb_cuda_walk *w, int k);
 bool nb_cuda_is_quotient(const nb_cuda_walk *w, int k);
 
+/* Whether k is the largest or the smallest of halves in memory: those are
+ * compared in pairs, as they lie there. */
+bool nb_cuda_is_paired(const nb_cuda_walk *w, int k);
+/* Whether k is the exponential of a number that is not above 0: one less the
+ * largest of its kind. */
+bool nb_cuda_is_below_one(const nb_cuda_walk *w, int k);
+
 static inline int nb_cuda_threads(const nb_cuda_walk *w)
 {
     return w->team * w->units;
