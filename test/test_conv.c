@@ -294,7 +294,7 @@ static void test_windows_are_a_view(void **s)
     (void)s;
     assert_int_equal(nb_op_call(&nb_op_windows, 1, &x, 3, v, &n, out), NB_OK);
     has_shape(out[0], 4, L(1, 3, 3, 2));
-    assert_ptr_equal(nb_data(out[0], stride), nb_data(x, NULL));
+    assert_ptr_equal(nb_device_data(out[0], stride), nb_device_data(x, NULL));
     assert_int_equal(stride[1], 2);
     assert_int_equal(stride[2], 2);
     form_fails("fold([[[[1.], [2.]]]], size=(9,), stride=(1,), "

@@ -125,7 +125,7 @@ static void a_key_without_tensors_gives_a_view(void **state)
     nb_tensor *y = GET(x, NB_RANGE(2, NB_OPEN, -2), NB_NEWAXIS, NB_AT(1));
     (void)state;
     assert_false(nb_is_realized(y));
-    const char *from = nb_data(x, NULL), *at = nb_data(y, stride);
+    const char *from = nb_device_data(x, NULL), *at = nb_device_data(y, stride);
     assert_ptr_equal(at, from + 9 * sizeof(double));
     assert_int_equal(stride[0], -8);
 }

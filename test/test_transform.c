@@ -341,7 +341,7 @@ static void extend(const task *g, const char *word, int letters)
         nb_scope_open();
         unsigned odd = 0x5555u >> letters % 2 & ((1u << g->nin) - 1);
         task t = task_transform(w, g, odd ? odd : 1, letters % 2 ? 0 : -1);
-        expect(task_agrees(w, g, &t), "%s", longer);
+        if (there_takes()) expect(task_agrees(w, g, &t), "%s", longer);
         extend(&t, longer, letters - 1);
         nb_scope_close(0, NULL);
     }
@@ -408,8 +408,9 @@ static void map_each(const task *g, const char *name)
             nb_scope_open();
             task all = task_transform(VMAP, g, 1u << i, 0);
             task t = task_transform(w, &all, 0, 0);
-            expect(task_agrees(w, &all, &t), "%s of %s, argument %d mapped",
-                   way_name[w], name, i);
+            if (there_takes())
+                expect(task_agrees(w, &all, &t), "%s of %s, argument %d mapped",
+                       way_name[w], name, i);
             nb_scope_close(0, NULL);
         }
 }

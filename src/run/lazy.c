@@ -186,14 +186,14 @@ static nb_shelved *program_of(const job *j)
     return p;
 }
 
-void nb_lazy_settle(nb_tensor *x, nb_tensor *value)
+bool nb_lazy_settle(nb_tensor *x, nb_tensor *value)
 {
     size_t n = (size_t)(x->nlanes + x->rank) + 1;
     nb_tensor **old = NULL;
     int64_t *strides = NULL;
     if (value->strides && (strides = nb_alloc(n * sizeof *strides)))
         memcpy(strides, value->strides, (n - 1) * sizeof *strides);
-    if (value->strides && !strides) return;
+    if (value->strides && !strides) return false;
     nb_graph_lock();
     bool ours = !nb_tensor_done(x);
     if (ours) nb_tensor_settle(x, value->buffer, value->data, strides);
@@ -202,6 +202,7 @@ void nb_lazy_settle(nb_tensor *x, nb_tensor *value)
     for (int i = 0; i < count; i++)
         nb_drop(old[i]);
     if (!ours) nb_free(strides);
+    return true;
 }
 
 /* Whoever compares wants to know what was recorded. */
@@ -223,7 +224,7 @@ static bool run(const job *j, nb_exec *e)
     if (ok) {
         ok = run_on(j, e, y);
         for (int i = 0; ok && i < j->out.n; i++)
-            nb_lazy_settle(j->out.at[i], y[i]);
+            ok = nb_lazy_settle(j->out.at[i], y[i]);
         nb_scope_close(0, NULL);
     }
     nb_free(y);

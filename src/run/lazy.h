@@ -15,7 +15,7 @@ bool nb_lazy_run_whole(int n, nb_tensor **node, int nroots,
                        nb_tensor *const *root);
 
 /* Gives x the value, which is realised and of its type. */
-void nb_lazy_settle(nb_tensor *x, nb_tensor *value);
+bool nb_lazy_settle(nb_tensor *x, nb_tensor *value);
 
 /* Drops the executables. */
 void nb_lazy_clear(void);

@@ -26,8 +26,7 @@ static bool move(nb_tensor *x)
     if (ok) {
         nb_tensor *whole = from->sharding ? nb_gatherer(from) : from;
         nb_tensor *y = whole ? nb_tensor_on(whole, x->device) : NULL;
-        ok = y;
-        if (ok) nb_lazy_settle(x, y);
+        ok = y && nb_lazy_settle(x, y);
         nb_scope_close(0, NULL);
     }
     nb_drop(from);
