@@ -4,6 +4,7 @@
  *
  * Runs with the library of this machine's card, or the simulated one; every
  * test in a process of its own. */
+#include "base/memory.h"
 #include "nabla/nabla.h"
 #include "support/alone.h"
 #include "support/cards.h"
@@ -201,6 +202,152 @@ TEST(views_are_multiplied_where_they_lie_or_copied)
     nb_scope_close(0, NULL);
 }
 
+/* Ends */
+
+static nb_tensor *with_bias(nb_tensor *const *x)
+{
+    return nb_add(nb_matmul(x[0], x[1]), x[2]);
+}
+
+static nb_tensor *with_relu(nb_tensor *const *x)
+{
+    return nb_maximum(with_bias(x), nb_num(0));
+}
+
+static nb_tensor *with_matrix(nb_tensor *const *x)
+{
+    return nb_add(x[3], with_bias(x));
+}
+
+static nb_tensor *with_factor(nb_tensor *const *x)
+{
+    return nb_mul(nb_matmul(x[0], x[1]), nb_num(0.25));
+}
+
+static nb_tensor *with_gelu(nb_tensor *const *x)
+{
+    return nb_gelu(with_bias(x), "tanh");
+}
+
+/* Written down, as some do. */
+static nb_tensor *with_own_gelu(nb_tensor *const *x)
+{
+    nb_tensor *z = with_bias(x), *cube = nb_mul(z, nb_mul(z, z));
+    nb_tensor *inner = nb_add(z, nb_mul(nb_num(0.044715), cube));
+    nb_tensor *t = nb_tanh(nb_mul(nb_num(0.79788456), inner));
+    return nb_mul(nb_mul(nb_num(0.5), z), nb_add(nb_num(1), t));
+}
+
+/* The formula of the slope at x[3]. */
+static nb_tensor *with_slope(nb_tensor *const *x)
+{
+    nb_tensor *z = x[3], *square = nb_mul(z, z);
+    nb_tensor *inner =
+        nb_mul(nb_num(0.79788456),
+               nb_add(z, nb_mul(nb_num(0.044715), nb_mul(z, square))));
+    nb_tensor *t = nb_tanh(inner), *one = nb_num(1);
+    nb_tensor *rise = nb_mul(nb_num(0.79788456),
+                             nb_add(one, nb_mul(nb_num(0.134145), square)));
+    nb_tensor *second = nb_mul(nb_mul(z, rise), nb_sub(one, nb_mul(t, t)));
+    nb_tensor *slope = nb_mul(nb_num(0.5), nb_add(nb_add(one, t), second));
+    return nb_mul(nb_matmul(x[0], x[1]), slope);
+}
+
+static nb_tensor *with_cast(nb_tensor *const *x)
+{
+    return nb_cast(nb_matmul(x[0], x[1]), NB_F32);
+}
+
+/* What is nearly one of them stays a loop. */
+static nb_tensor *with_erf(nb_tensor *const *x)
+{
+    return nb_gelu(with_bias(x), "none");
+}
+
+static nb_tensor *with_clip(nb_tensor *const *x)
+{
+    return nb_minimum(with_bias(x), nb_num(3000));
+}
+
+static nb_tensor *of_some_rows(nb_tensor *const *x)
+{
+    nb_tensor *y = nb_matmul(x[0], x[1]);
+    return nb_add(nb_slice_tensor(y, L(0, 0), L(7, 16)), x[2]);
+}
+
+static nb_tensor *by_rows(nb_tensor *const *x)
+{
+    nb_tensor *column = nb_slice_tensor(x[3], L(0, 0), L(40, 1));
+    return nb_add(nb_matmul(x[0], x[1]), column);
+}
+
+typedef struct ending {
+    nb_tensor *(*make)(nb_tensor *const *x);
+    bool wide, narrow; /* it is taken in, in float32, and in narrow types */
+} ending;
+
+static const ending endings[] = {
+    {with_bias, true, true},      {with_relu, true, true},
+    {with_matrix, true, true},    {with_factor, true, true},
+    {with_gelu, false, true},     {with_own_gelu, false, true},
+    {with_slope, false, true},    {with_cast, true, true},
+    {with_erf, false, false},     {with_clip, false, false},
+    {of_some_rows, false, false}, {by_rows, false, false},
+};
+
+static nb_status body(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                      nb_tensor **y)
+{
+    const ending *e = ctx;
+    (void)nx;
+    *ny = 1;
+    y[0] = e->make(x);
+    return NB_OK;
+}
+
+/* Kernels that a run of it takes; -1 on a real card. */
+static int64_t kernels_of(nb_executable *e, nb_tensor *const *x, nb_tensor **y)
+{
+    int ny = 1;
+    nb_device_wait(1);
+    int64_t before = count("kernels"), products = calls();
+    need(nb_executable_run(e, 4, x, &ny, y) == NB_OK);
+    need(nb_device_wait(1) == NB_OK);
+    if (!cards_simulated()) return -1;
+    need(calls() == products + 1);
+    return count("kernels") - before;
+}
+
+static void try_ending(const ending *e, nb_dtype d)
+{
+    need(nb_scope_open() == NB_OK);
+    nb_tensor *here[] = {sample(d, 2, L(40, 24), 1), sample(d, 2, L(24, 16), 2),
+                         sample(d, 1, L(16), 3), sample(d, 2, L(40, 16), 4)};
+    nb_tensor *there[4], *z;
+    for (int i = 0; i < 4; i++) {
+        there[i] = nb_to_device(here[i], 1);
+        need(nb_realize(there[i]) == NB_OK);
+    }
+    nb_executable *x;
+    nb_func *f = nb_func_new(body, (void *)e);
+    need(nb_executable_new(f, 4, there, &x) == NB_OK);
+    int64_t kernels = kernels_of(x, there, &z);
+    bool taken = d == NB_F32 ? e->wide : e->narrow;
+    need(kernels < 0 || kernels == !taken);
+    same(z, e->make(here), eps_of(d));
+    nb_executable_drop(x);
+    nb_scope_close(0, NULL);
+}
+
+TEST(products_take_in_what_follows_them)
+{
+    static const nb_dtype dtypes[] = {NB_F32, NB_BF16, NB_F16};
+    cards_first();
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        for (size_t d = 0; d < 3; d++)
+            try_ending(&endings[i], dtypes[d]);
+}
+
 /* Three algorithms, each five times. */
 static void multiply_and_count(int64_t wanted)
 {
@@ -234,6 +381,37 @@ static void an_algorithm_is_chosen_once(void **state)
     test_with(body_that_knows, "NABLA_TUNE=0 NABLA_SIM_CUBLASLT=120800");
 }
 
+/* Planning, choosing and running, with the n-th allocation failing. */
+TEST(memory_may_run_out)
+{
+    cards_first();
+    need(nb_scope_open() == NB_OK);
+    static const ending e = {with_gelu, false, true};
+    nb_tensor *x[4] = {
+        sample(NB_BF16, 2, L(40, 24), 1), sample(NB_BF16, 2, L(24, 16), 2),
+        sample(NB_BF16, 1, L(16), 3), sample(NB_BF16, 2, L(40, 16), 4)};
+    for (int i = 0; i < 4; i++) {
+        x[i] = nb_to_device(x[i], 1);
+        need(nb_realize(x[i]) == NB_OK);
+    }
+    nb_func *f = nb_func_new(body, (void *)&e);
+    for (int64_t n = 1;; n++) {
+        nb_executable *made = NULL;
+        nb_tensor *y[1];
+        int ny = 1;
+        nb_fault_set(n);
+        bool ok = nb_executable_new(f, 4, x, &made) == NB_OK &&
+                  nb_executable_run(made, 4, x, &ny, y) == NB_OK;
+        bool struck = !nb_fault_is_set();
+        nb_fault_set(0);
+        need(ok || nb_error_code() == NB_EMEMORY);
+        nb_error_clear();
+        nb_executable_drop(made);
+        if (!struck) break;
+    }
+    nb_scope_close(0, NULL);
+}
+
 TEST(failures_of_the_library_are_errors)
 {
     cards_first();
@@ -260,7 +438,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_the_library_s_however_they_lie),
         cmocka_unit_test(views_are_multiplied_where_they_lie_or_copied),
+        cmocka_unit_test(products_take_in_what_follows_them),
         cmocka_unit_test(an_algorithm_is_chosen_once),
+        cmocka_unit_test(memory_may_run_out),
         cmocka_unit_test(failures_of_the_library_are_errors),
     };
     return cmocka_run_group_tests(tests, make, unmake);

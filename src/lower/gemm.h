@@ -47,7 +47,6 @@ typedef struct nb_gemm {
     nb_gemm_end end;
     nb_gemm_beside add, bias;
     nb_gemm_beside kept; /* of GELU: written, what it is of, if wanted */
-    nb_gemm_beside sums; /* written: of C over all of its runs */
 } nb_gemm;
 
 /* The product of line k as matrices; false if it is none, or not worth it.  A

@@ -194,11 +194,27 @@ static void commit(again *a, int from)
     }
 }
 
+/* On a card what is made of a product that nothing else needs takes the place
+ * of that in memory (ends.h). */
+static bool replaces_product(const again *a, int k)
+{
+    const nb_line *l = &a->plan->graph->line[k];
+    int dim[NB_MAX_DIMS];
+    for (int i = 0; a->plan->device && i < l->nin; i++) {
+        int x = nb_line_behind(a->plan, l->in[i], dim);
+        if (a->plan->library[x] && bytes(a, x) == bytes(a, k) &&
+            a->f.first[x + 1] - a->f.first[x] == 1)
+            return true;
+    }
+    return false;
+}
+
 static void choose(again *a, int k)
 {
     int nest[MAX_NESTS], from = a->n, n;
     int64_t traffic = bytes(a, k);
     if (!is_pointwise(a, k) || a->f.handed_out[k] || !traffic) return;
+    if (replaces_product(a, k)) return;
     n = readers(a, k, nest);
     bool worth = n > 0;
     for (int i = 0; worth && i < n; i++) {

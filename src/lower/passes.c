@@ -26,6 +26,7 @@ const nb_pass nb_passes[] = {
      "what is cheap is computed again rather than stored"},
     {"fuse", NULL, "calls become loop programs that share their points"},
     {"schedule", NULL, "what frees memory runs as soon as it can"},
+    {"ends", NULL, "products on a card take in what follows them"},
     {"chain", NULL, "what passes between steps stays in tiles of rows"},
     {"memory", NULL, "blocks whose time is over make room for others"},
     {"code", NULL, "loop programs become machine code"},

@@ -10,6 +10,12 @@
 
 #include <string.h>
 
+void nb_step_free(nb_step *s)
+{
+    nb_nest_free(s->nest);
+    nb_free(s->buffer), nb_free(s->product), nb_free(s->gemm);
+}
+
 void nb_plan_free(nb_plan *p)
 {
     if (!p) return;
@@ -18,12 +24,8 @@ void nb_plan_free(nb_plan *p)
         nb_drop(p->node[k]);
     for (int k = 0; p->parts && k < lines; k++)
         nb_free(p->parts[k]);
-    for (int s = 0; s < p->nsteps; s++) {
-        nb_nest_free(p->step[s].nest);
-        nb_free(p->step[s].buffer);
-        nb_free(p->step[s].product);
-        nb_free(p->step[s].gemm);
-    }
+    for (int s = 0; s < p->nsteps; s++)
+        nb_step_free(&p->step[s]);
     nb_graph_free(p->graph);
     nb_free(p->node), nb_free(p->place), nb_free(p->step), nb_free(p->home);
     nb_free(p->at), nb_free(p->bytes), nb_free(p->group), nb_free(p->parts);
@@ -41,14 +43,20 @@ static bool dump(const nb_plan *p, const char *pass)
     return text;
 }
 
+static int device_of(const nb_graph *g)
+{
+    for (int k = g->n - 1; k >= 0; k--)
+        if (g->line[k].device) return g->line[k].device;
+    return 0;
+}
+
 static nb_plan *plan_new(nb_graph *g, bool any_size)
 {
     nb_plan *p = nb_alloc_zero(sizeof *p);
     if (!p) return nb_graph_free(g), NULL;
     p->graph = g;
     p->any_size = any_size;
-    for (int k = 0; k < g->n; k++)
-        if (g->line[k].device) p->device = g->line[k].device;
+    p->device = device_of(g);
     p->no_code = !p->device && !nb_pass_is_on("code");
     if (nb_plan_nodes(p) && nb_plan_fuse(p) && dump(p, "fuse") &&
         nb_plan_bytes(p) && nb_plan_chain(p) && dump(p, "chain") &&
@@ -71,6 +79,7 @@ nb_plan *nb_plan_new_any_size(nb_graph *g)
 nb_plan *nb_plan_draft(const nb_graph *g)
 {
     nb_plan *p = nb_alloc_zero(sizeof *p);
+    if (p) p->device = device_of(g);
     if (p && (p->graph = nb_graph_copy(g)) && nb_plan_nodes(p)) return p;
     nb_plan_free(p);
     return NULL;

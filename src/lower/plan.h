@@ -30,6 +30,8 @@ typedef struct nb_step {
     struct nb_gemm *gemm; /* on a card: a product of matrices, see gemm.h */
 } nb_step;
 
+void nb_step_free(nb_step *s); /* what it holds */
+
 /* Where a block is kept. */
 typedef enum nb_home {
     NB_HOME_NONE,

@@ -2,6 +2,7 @@
 #include "lower/steps.h"
 
 #include "core/convert.h"
+#include "lower/ends.h"
 #include "lower/gemm.h"
 #include "lower/look.h"
 #include "lower/repeat.h"
@@ -304,7 +305,27 @@ static bool add_step(nb_fusion *f, int k, int *value)
     nb_step *s = &p->step[p->nsteps++];
     *s = turns;
     nb_maker m = {.f = f, .group = p->group[k], .value = value};
-    return m.group < 0 || (make_nest(&m, s) && split_last(p));
+    return m.group < 0 || make_nest(&m, s);
+}
+
+/* The steps again, with long sums in two. */
+static bool split_all(nb_plan *p)
+{
+    nb_step *whole = p->step;
+    int n = p->nsteps, s = 0;
+    bool ok = true;
+    p->step = NULL;
+    p->nsteps = p->room = 0;
+    for (; ok && s < n; s++) {
+        ok = nb_grow(&p->step, &p->room, p->nsteps + 1, sizeof *whole);
+        if (!ok) break;
+        p->step[p->nsteps++] = whole[s];
+        ok = !whole[s].nest || split_last(p);
+    }
+    for (; s < n; s++)
+        nb_step_free(&whole[s]);
+    nb_free(whole);
+    return ok;
 }
 
 bool nb_plan_steps(nb_fusion *f)
@@ -317,5 +338,5 @@ bool nb_plan_steps(nb_fusion *f)
         ok = add_step(f, order[i], value);
     nb_free(value);
     nb_free(order);
-    return ok;
+    return ok && nb_plan_ends(f->plan) && split_all(f->plan);
 }

@@ -53,7 +53,7 @@ static bool is_turnable(const nb_plan *p, int k)
     nb_call c = nb_call_of(p->node[k]);
     return !l->op->kernel && !l->op->execute && c.sig &&
            nb_call_is_product(&c, p->node[k]) &&
-           (l->dtype == NB_F32 || l->dtype == NB_F64);
+           (p->device || l->dtype == NB_F32 || l->dtype == NB_F64);
 }
 
 bool nb_line_turn(const nb_plan *p, int k, int only, int64_t *stride)

@@ -31,7 +31,8 @@ if not INSIDE:
         sim = os.environ.get("NABLA_SIM_LIBRARY") or str(SIM)
         if not Path(sim).exists():
             return None
-        return {"NABLA_CUDA_DRIVER": sim, "NABLA_NVRTC": sim}
+        names = ("CUDA_DRIVER", "NVRTC", "CUBLASLT")
+        return {f"NABLA_{name}": sim for name in names}
 
     def test_all_of_it_on_a_card() -> None:
         card = settings()
@@ -385,6 +386,31 @@ if INSIDE:
             want = update(nb.ones(3), {"m": nb.ones(3), "step": k})
             np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-6)
         assert (f.stats.misses, f.stats.hits) == (1, 3)
+
+    @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+    def test_layers_of_a_transformer(dtype: str) -> None:
+        """Products with a bias, a gelu, its slope, batches and a norm."""
+
+        def loss(w: list[nb.Tensor], x: nb.Tensor) -> nb.Tensor:
+            a, b, c, d = (v.cast(dtype) for v in w)
+            x = x.cast(dtype)
+            q = (x @ a + b).reshape(2, 4, 2, 8).permute(0, 2, 1, 3)
+            x = x + (q @ q.mT @ q / 64).permute(0, 2, 1, 3).reshape(2, 4, 16)
+            h = nb.gelu(x @ c + d, "tanh") @ c.mT
+            h = (x + h).cast("float32")
+            return nb.mean(nb.square(h - nb.mean(h, -1, keepdims=True)))
+
+        def step(w: list[nb.Tensor], x: nb.Tensor) -> Any:
+            return nb.value_and_grad(lambda w: loss(w, x))(w)
+
+        shapes = (16, 16), (16,), (16, 24), (24,)
+        w = [0.3 * values(*s) for s in shapes]
+        compare(
+            lambda x, *w: nb.compile(step)(list(w), x),
+            values(2, 4, 16),
+            *w,
+            tolerance=1e-4 if dtype == "float32" else 0.1,
+        )
 
     def test_loops_and_branches() -> None:
         def running(x: nb.Tensor) -> Any:

@@ -12,7 +12,7 @@
 enum { OK, INVALID = 7, EXECUTION = 13, UNSUPPORTED = 15 };
 enum { F32 = 0, F64 = 1, F16 = 2, BF16 = 14 };
 enum { COMPUTE_32F = 68, COMPUTE_64F = 70 };
-enum { RELU = 2, BIAS = 4, BGRAD = 16, GELU = 32, DGELU = 64, AUX = 128 };
+enum { RELU = 2, BIAS = 4, GELU = 32, DGELU = 64, AUX = 128 };
 enum { ALGORITHMS = 3, SPACE = 1024 };
 
 /* Attributes by their numbers. */
@@ -116,7 +116,6 @@ int cublasLtMatmulDescCreate(sim_desc **d, int compute, int scale)
     if (!*d) return INVALID;
     (*d)->compute = compute, (*d)->scale = scale;
     (*d)->at[7].number = 1;
-    (*d)->at[26].number = -1;
     return OK;
 }
 
@@ -186,7 +185,7 @@ static int64_t batch_of(const sim_layout *l)
 
 static bool epilogue_fits(const sim_desc *d, const sim_layout *to)
 {
-    int e = d->at[7].number, bias = d->at[26].number;
+    int e = d->at[7].number;
     bool narrow = to->type == F16 || to->type == BF16;
     switch (e) {
     case 1: return true;
@@ -198,13 +197,12 @@ static bool epilogue_fits(const sim_desc *d, const sim_layout *to)
     case GELU | AUX:
     case GELU | AUX | BIAS:
     case DGELU | AUX:
-    case DGELU | AUX | BGRAD:
         if (!narrow) return false;
         break;
     default: return false;
     }
     if (e & AUX && d->at[12].wide % 8) return false;
-    return to->type != F64 && (bias < 0 || bias == to->type || bias == F32);
+    return to->type != F64;
 }
 
 static bool fits(const sim_desc *d, const sim_layout *a, const sim_layout *b,
@@ -298,9 +296,8 @@ static double finish(const sim_product *p, int64_t z, int64_t i, int64_t j,
 {
     const sim_attribute *at = p->desc.at;
     int e = at[7].number, type = p->d.type;
-    int bias = at[26].number >= 0 ? at[26].number : type;
     int64_t aux = z * at[13].wide + i + j * at[12].wide;
-    if (e & BIAS) x += read(at[8].pointer, bias, z * at[10].wide + i);
+    if (e & BIAS) x += read(at[8].pointer, type, z * at[10].wide + i);
     if (e & AUX && e & GELU) write(at[11].pointer, type, aux, x);
     if (e & RELU) x = x > 0 ? x : 0;
     if (e & GELU) x = gelu(x);
@@ -339,32 +336,24 @@ static void reach_all(const sim_product *p)
     reach(p->pa, &p->a), reach(p->pb, &p->b), reach(p->pd, &p->d);
     if (p->beta != 0) reach(p->pc, &p->c);
     if (at[7].number & AUX) reach(at[11].pointer, &aux);
-    if (at[7].number & (BIAS | BGRAD)) reach(at[8].pointer, &bias);
+    if (at[7].number & BIAS) reach(at[8].pointer, &bias);
     if (p->space) sim_reach((uint64_t)(uintptr_t)p->space, SPACE);
 }
 
 static void run(void *product)
 {
     const sim_product *p = product;
-    const sim_attribute *at = p->desc.at;
-    bool sums = at[7].number & BGRAD;
     reach_all(p);
     if (p->space) memset(p->space, 0xee, SPACE);
     for (int64_t z = 0; z < batch_of(&p->d); z++)
-        for (int64_t i = 0; i < p->d.rows; i++) {
-            double total = 0;
-            for (int64_t j = 0; j < p->d.columns; j++) {
+        for (int64_t j = 0; j < p->d.columns; j++)
+            for (int64_t i = 0; i < p->d.rows; i++) {
                 int64_t c = z * p->c.at[6].wide + i + j * p->c.ld;
+                int64_t d = z * p->d.at[6].wide + i + j * p->d.ld;
                 double x = p->alpha * sum(p, z, i, j);
                 if (p->beta != 0) x += p->beta * read(p->pc, p->c.type, c);
-                x = finish(p, z, i, j, x);
-                total += x;
-                write(p->pd, p->d.type, z * p->d.at[6].wide + i + j * p->d.ld,
-                      x);
+                write(p->pd, p->d.type, d, finish(p, z, i, j, x));
             }
-            int type = at[26].number >= 0 ? at[26].number : p->d.type;
-            if (sums) write(at[8].pointer, type, i, total);
-        }
 }
 
 static bool aligned(const sim_algorithm *algo, char *const *at)

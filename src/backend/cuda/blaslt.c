@@ -28,13 +28,11 @@ enum {
     DESC_AUX = 11,
     DESC_AUX_LD = 12,
     DESC_AUX_STEP = 13,
-    DESC_BIAS_TYPE = 26,
     LAYOUT_BATCH = 5,
     LAYOUT_STEP = 6,
     EPILOGUE_NONE = 1,
     EPILOGUE_RELU = 2,
     EPILOGUE_BIAS = 4,
-    EPILOGUE_SUMS = 16,
     EPILOGUE_GELU = 32,
     EPILOGUE_GELU_SLOPE = 64,
     EPILOGUE_AUX = 128
@@ -167,20 +165,19 @@ static int epilogue_of(const nb_gemm *g)
     int e = of[g->end];
     if (g->bias.buffer >= 0) e |= EPILOGUE_BIAS;
     if (g->kept.buffer >= 0) e |= EPILOGUE_AUX;
-    if (g->sums.buffer >= 0) e |= EPILOGUE_SUMS;
     return e ? e : EPILOGUE_NONE;
 }
 
 static bool describe_end(nb_blaslt_call *b)
 {
     const nb_gemm *g = &b->g;
-    const nb_gemm_beside *v = g->sums.buffer >= 0 ? &g->sums : &g->bias;
-    int e = epilogue_of(g), type = type_of(v->dtype);
+    int e = epilogue_of(g);
     int64_t ld = nb_matrix_leap(g->m, g->n, g->c.row, g->c.column);
     int64_t step = g->nouter ? g->c.step[g->nouter - 1] : 0;
-    if (!set(b, DESC_EPILOGUE, &e, sizeof e)) return false;
-    if (v->buffer >= 0 && v->dtype != g->c.dtype &&
-        !set(b, DESC_BIAS_TYPE, &type, sizeof type))
+    const void *somewhere = (char *)NULL + 16; /* tells how they are aligned */
+    if (!set(b, DESC_EPILOGUE, &e, sizeof e) ||
+        !set(b, DESC_BIAS, &somewhere, sizeof somewhere) ||
+        !set(b, DESC_AUX, &somewhere, sizeof somewhere))
         return false;
     return g->kept.buffer < 0 || (set(b, DESC_AUX_LD, &ld, sizeof ld) &&
                                   set(b, DESC_AUX_STEP, &step, sizeof step));
@@ -229,7 +226,7 @@ static char *beside(const nb_gemm_beside *v, char *const *at, int64_t moved)
 static bool point_at(nb_blaslt_call *b, char *const *at, int64_t moved)
 {
     const nb_gemm *g = &b->g;
-    void *vector = beside(g->sums.buffer >= 0 ? &g->sums : &g->bias, at, 0);
+    void *vector = beside(&g->bias, at, 0);
     void *kept = beside(&g->kept, at, moved);
     return (!vector || set(b, DESC_BIAS, &vector, sizeof vector)) &&
            (!kept || set(b, DESC_AUX, &kept, sizeof kept));
@@ -310,16 +307,29 @@ static nb_blaslt_call *open_call(nb_card *c, const nb_gemm *g)
     return NULL;
 }
 
+/* Of the result's dtype, and beginning at a multiple of 16 bytes. */
+static bool goes_beside(const nb_gemm *g, const nb_gemm_beside *v)
+{
+    return v->buffer < 0 ||
+           (v->dtype == g->c.dtype &&
+            v->offset * (int64_t)nb_dtype_size(v->dtype) % 16 == 0);
+}
+
 static bool fits(const nb_gemm *g)
 {
+    int64_t ld = nb_matrix_leap(g->m, g->n, g->c.row, g->c.column);
     bool ends = g->end == NB_END_GELU || g->end == NB_END_GELU_SLOPE;
     bool same = g->c.dtype == g->a.dtype ||
                 (is_narrow(g->a.dtype) && g->c.dtype == NB_F32);
     int64_t batch = g->nouter ? g->outer[g->nouter - 1] : 1;
+    if (!goes_beside(g, &g->bias) || !goes_beside(g, &g->add) ||
+        !goes_beside(g, &g->kept))
+        return false;
     return g->m > 0 && g->n > 0 && g->k > 0 && g->m <= INT32_MAX &&
            g->n <= INT32_MAX && g->k <= INT32_MAX && batch <= INT32_MAX &&
            g->a.dtype == g->b.dtype && nb_dtype_is_float(g->a.dtype) && same &&
-           (!ends || is_narrow(g->c.dtype));
+           (!ends || is_narrow(g->c.dtype)) &&
+           (g->kept.buffer < 0 || ld % 8 == 0);
 }
 
 /* Of plain products there is always one. */
