@@ -88,10 +88,13 @@ static void find_fixed(const nb_exec *e, bool *fixed)
 {
     const nb_plan *p = e->plan;
     for (int s = 0; s < p->nsteps; s++) {
+        const nb_step *step = &p->step[s];
         if (e->on_card[s].code || !only_enqueues(e, s)) continue;
-        const nb_line *l = &p->graph->line[p->step[s].line];
-        fixed[p->step[s].line] = true;
-        for (int i = 0; i < l->nin; i++)
+        const nb_line *l = &p->graph->line[step->line];
+        fixed[step->line] = true;
+        for (int b = 0; step->gemm && b < step->nbuffers; b++)
+            fixed[step->buffer[b]] = true;
+        for (int i = 0; !step->gemm && i < l->nin; i++)
             fixed[p->place[l->in[i]].root] = true;
     }
 }

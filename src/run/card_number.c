@@ -8,9 +8,12 @@
 static void leave_calls(const nb_plan *p, bool *by_value)
 {
     for (int s = 0; s < p->nsteps; s++) {
-        const nb_line *l = &p->graph->line[p->step[s].line];
-        for (int i = 0; !p->step[s].nest && i < l->nin; i++)
+        const nb_step *step = &p->step[s];
+        const nb_line *l = &p->graph->line[step->line];
+        for (int i = 0; !step->nest && i < l->nin; i++)
             by_value[p->place[l->in[i]].root] = false;
+        for (int b = 0; step->gemm && b < step->nbuffers; b++)
+            by_value[step->buffer[b]] = false;
     }
     for (int i = 0; i < p->graph->ny; i++)
         by_value[p->place[p->graph->result[i]].root] = false;

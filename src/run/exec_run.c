@@ -289,8 +289,7 @@ static bool run_gemm(run *r, int s)
     char *at[MOST];
     for (int b = 0; b < step->nbuffers; b++)
         at[b] = r->f->block[step->buffer[b]];
-    return nb_card_run_job(r->e, s, at, NULL,
-                           r->f->arena->data + nb_frame_arena(r->e));
+    return nb_card_run_job(r->e, s, at, NULL, workspace(r));
 }
 
 /* The value of line k, of a shape that is the line's but for the lanes. */
