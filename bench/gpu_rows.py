@@ -215,7 +215,7 @@ def attention() -> Row:
         ours,
         of_jax,
         of_torch,
-        flops=4.0 * b * h * t * t * d,
+        flops=2.0 * b * h * t * t * d,  # of the scores half count
         swaps=True,
     )
 
