@@ -71,10 +71,10 @@ NB_API nb_tensor *nb_donated(const nb_tensor *x);
 
 /* Its text at a stage; yours, nb_text_release.  "graph": what was recorded;
  * the name of a pass over graphs ("inline", "canonicalise", "fold", "simplify",
- * "pick", "cse", "again", "dead", "recompute", "cheap"): what was left after
- * it; "plan": loops, calls, chains of them and blocks of memory; "memory": what
- * is alive when the most is, a line each, bytes first, the largest on top.  NULL
- * stands for "graph".
+ * "pick", "cse", "again", "dead", "attention", "recompute", "cheap"): what was
+ * left after it; "plan": loops, calls, chains of them and blocks of memory;
+ * "memory": what is alive when the most is, a line each, bytes first, the
+ * largest on top.  NULL stands for "graph".
  *
  * NABLA_DISABLE=name,name in the environment leaves passes out, also "fuse",
  * "schedule", "chain", "memory" and "code"; NABLA_DUMP=name,name, or all,

@@ -20,6 +20,8 @@ const nb_pass nb_passes[] = {
     {"again", nb_pass_again,
      "what held recomputation apart from the first time is gone"},
     {"dead", nb_pass_dead, "lines that no result needs are gone"},
+    {"attention", nb_pass_attention,
+     "on a card, scores of attention are never stored"},
     {"recompute", nb_pass_recompute,
      "what products make large is made again where it is needed late"},
     {"cheap", nb_pass_cheap,
@@ -101,7 +103,8 @@ static bool run(const nb_pass *p, nb_graph *g)
     return text;
 }
 
-/* What is made again is for chains, which plans for any size do not have. */
+/* What is made again is for chains, which plans for any size do not have; and
+ * masks are looked at as they are at one size. */
 static bool lower(nb_graph *g, const char *name, bool any_size)
 {
     if (!check("NABLA_DISABLE", "") || !check("NABLA_DUMP", "all"))
@@ -110,7 +113,8 @@ static bool lower(nb_graph *g, const char *name, bool any_size)
     bool ok = true;
     nb_debug_flags = 0;
     for (const nb_pass *p = nb_passes; ok && p->name; p++) {
-        bool left_out = any_size && p->run == nb_pass_recompute;
+        bool left_out = any_size && (p->run == nb_pass_recompute ||
+                                     p->run == nb_pass_attention);
         ok = !p->run || left_out || run(p, g);
         if (name && !strcmp(p->name, name)) break;
     }

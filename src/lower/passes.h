@@ -37,6 +37,7 @@ bool nb_pass_pick(nb_graph *g);
 bool nb_pass_cse(nb_graph *g);
 bool nb_pass_again(nb_graph *g);
 bool nb_pass_dead(nb_graph *g);
+bool nb_pass_attention(nb_graph *g);
 bool nb_pass_recompute(nb_graph *g);
 bool nb_pass_cheap(nb_graph *g);
 

@@ -1,0 +1,545 @@
+/* test_attention.c - attention as one step: which programs have it, and that
+ * they compute what they did.
+ *
+ * Every case is a loss of q, k and v and its gradients, in 16 bits; what is
+ * right is the same in float64.  The pass runs on the CPU, where the two ops
+ * are their reference; then programs run on the card of the machine, or on the
+ * simulated one. */
+#include "base/memory.h"
+#include "core/graph.h"
+#include "lower/attention_match.h"
+#include "lower/passes.h"
+#include "nabla/nabla.h"
+#include "support/alone.h"
+#include "support/cards.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Programs */
+
+typedef enum layout { BHTD, BTHD, SPLIT, JOINED, ONE } layout;
+typedef enum mask {
+    NONE,
+    PAST,     /* where(tril, s, -1e9) */
+    FUTURE,   /* where(not tril, -inf, s) */
+    ADDED,    /* s + where(s <= t, 0, -1e9) */
+    AHEAD,    /* tril(2) */
+    BAND,     /* not what kernels know */
+    GIVEN,    /* an input */
+    BACKWARDS /* triu */
+} mask;
+typedef enum way { SOFTMAX, BY_HAND, NAIVE, SHOWN } way;
+
+typedef struct program {
+    const char *says;
+    layout layout;
+    mask mask;
+    way way;
+    int64_t b, h, t, s, d;
+    nb_dtype dtype;
+    bool scale_first, divides;
+    int forward, back; /* calls that are to be found */
+} program;
+
+#define IN(...)                                         \
+    (sizeof((int64_t[]){__VA_ARGS__}) / 8), (int64_t[]) \
+    {                                                   \
+        __VA_ARGS__                                     \
+    }
+
+static nb_tensor *causal(const program *p, int64_t k)
+{
+    return nb_tril(nb_ones(IN(p->t, p->s), NB_BOOL), k);
+}
+
+static nb_tensor *masked(const program *p, nb_tensor *s, nb_tensor *given)
+{
+    nb_tensor *low = nb_num(-1e9), *row, *column;
+    switch (p->mask) {
+    case PAST: return nb_where(causal(p, 0), s, low);
+    case AHEAD: return nb_where(causal(p, 2), s, low);
+    case FUTURE:
+        return nb_where(nb_logical_not(causal(p, 0)), nb_num(-INFINITY), s);
+    case ADDED:
+        row = nb_reshape(nb_iota(p->t, NB_I64), IN(p->t, 1));
+        column = nb_iota(p->s, NB_I64);
+        return nb_add(
+            s, nb_cast(nb_where(nb_less_equal(column, row), nb_num(0), low),
+                       nb_dtype_of(s)));
+    case BAND:
+        return nb_where(
+            nb_logical_and(causal(p, 0), nb_logical_not(causal(p, -3))), s,
+            low);
+    case GIVEN: return nb_where(given, s, low);
+    case BACKWARDS:
+        return nb_where(nb_triu(nb_ones(IN(p->t, p->s), NB_BOOL), 0), s, low);
+    default: return s;
+    }
+}
+
+static nb_tensor *weights(const program *p, nb_tensor *s)
+{
+    int64_t last = nb_rank(s) - 1;
+    nb_dtype d = nb_dtype_of(s);
+    if (p->way == SOFTMAX || p->way == SHOWN) return nb_softmax(s, -1);
+    if (d != NB_F64) s = nb_cast(s, NB_F32);
+    if (p->way == BY_HAND)
+        s = nb_sub(s, nb_stop_gradient(nb_reduce_max(s, 1, &last, true)));
+    nb_tensor *e = nb_exp(s);
+    return nb_cast(nb_div(e, nb_reduce_sum(e, 1, &last, true)), d);
+}
+
+static nb_tensor *scaled(const program *p, nb_tensor *x)
+{
+    double root = sqrt((double)p->d);
+    return p->divides ? nb_div(x, nb_num(root)) : nb_mul(x, nb_num(1 / root));
+}
+
+static nb_tensor *product(const char *rule, nb_tensor *x, nb_tensor *y)
+{
+    return nb_einsum(rule, 2, (nb_tensor *[]){x, y});
+}
+
+/* q, k, v and what o is weighed with: of any layout, o is b t (h d). */
+static nb_tensor *attention(const program *p, nb_tensor *const *x,
+                            nb_tensor **w)
+{
+    nb_tensor *q = x[0], *k = x[1], *v = x[2], *qkv[3];
+    bool plain = p->layout != BTHD;
+    if (p->layout == SPLIT) {
+        nb_tensor *all = nb_reshape(q, IN(p->b, p->t, 3, p->h, p->d));
+        if (nb_unbind(nb_permute(all, IN(2, 0, 3, 1, 4)), 0, qkv) != NB_OK)
+            return NULL;
+        q = qkv[0], k = qkv[1], v = qkv[2];
+    }
+    if (p->layout == JOINED) {
+        q = nb_reshape(q, IN(p->b * p->h, p->t, p->d));
+        k = nb_reshape(k, IN(p->b * p->h, p->s, p->d));
+        v = nb_reshape(v, IN(p->b * p->h, p->s, p->d));
+    }
+    if (p->scale_first) q = scaled(p, q);
+    nb_tensor *s = plain ? nb_matmul(q, nb_swap_axes(k, -1, -2))
+                         : product("bthd,bshd->bhts", q, k);
+    if (!p->scale_first) s = scaled(p, s);
+    *w = weights(p, masked(p, s, x[3]));
+    nb_tensor *o = plain ? nb_matmul(*w, v) : product("bhts,bshd->bthd", *w, v);
+    return p->layout == SPLIT || p->layout == BHTD ? nb_swap_axes(o, 1, 2) : o;
+}
+
+/* The sum of o times what differs from place to place. */
+static nb_status loss(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                      nb_tensor **y)
+{
+    const program *p = ctx;
+    nb_tensor *in[5], *w, *o;
+    for (int i = 0; i < nx; i++)
+        in[i] = i == 3 ? x[i] : nb_cast(x[i], p->dtype);
+    o = attention(p, in, &w);
+    if (!o) return nb_error_code();
+    nb_dtype d = p->dtype == NB_F64 ? NB_F64 : NB_F32;
+    o = nb_reshape(nb_cast(o, d), IN(-1));
+    nb_tensor *by = nb_sin(nb_cast(nb_iota(nb_size(o, 0), NB_I64), d));
+    y[0] = nb_reduce_sum(nb_mul(o, by), -1, NULL, false);
+    y[1] = o;
+    y[2] = p->way == SHOWN ? w : o;
+    *ny = 3;
+    return NB_OK;
+}
+
+enum { INPUTS = 4, RESULTS = 6 };
+
+/* Numbers that 16 bits hold. */
+static nb_tensor *numbers(int64_t seed, int rank, const int64_t *shape,
+                          nb_dtype d)
+{
+    nb_tensor *x =
+        nb_random_normal(nb_random_key(seed), rank, shape, 0, 1, NB_F32);
+    return nb_cast(nb_cast(x, d), NB_F32);
+}
+
+static void inputs(const program *p, nb_tensor **x)
+{
+    nb_dtype d = p->dtype == NB_F32 ? NB_BF16 : p->dtype;
+    int64_t b = p->b, h = p->h, t = p->t, s = p->s;
+    for (int i = 0; i < 3; i++) {
+        int64_t n = i ? s : t;
+        if (p->layout == SPLIT)
+            x[i] = numbers(i, IN(b, t, 3 * h * p->d), d);
+        else if (p->layout == ONE)
+            x[i] = numbers(i, IN(n, p->d), d);
+        else if (p->layout == BTHD)
+            x[i] = numbers(i, IN(b, n, h, p->d), d);
+        else
+            x[i] = numbers(i, IN(b, h, n, p->d), d);
+    }
+    x[3] = causal(p, 0);
+    need(nb_realize_all(INPUTS, x) == NB_OK);
+}
+
+static nb_func *gradients(nb_func *f, const program *p)
+{
+    nb_func *g =
+        nb_value_and_grad(f, p->layout == SPLIT ? 1 : 3, (int[]){0, 1, 2});
+    need(g);
+    return g;
+}
+
+/* Results of p in a dtype; how many. */
+static int run(const program *p, nb_dtype d, nb_tensor *const *x, nb_tensor **y)
+{
+    program q = *p;
+    int ny = RESULTS;
+    q.dtype = d;
+    nb_func *f = nb_func_new(loss, &q), *g = gradients(f, p);
+    need(nb_func_call(g, INPUTS, x, &ny, y) == NB_OK);
+    need(nb_realize_all(ny, y) == NB_OK);
+    return ny;
+}
+
+static double largest(const double *x, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++)
+        most = fabs(x[i]) > most ? fabs(x[i]) : most;
+    return most;
+}
+
+/* Within so many roundings of the largest number, or of 1. */
+static bool near(const program *p, nb_tensor *got, nb_tensor *right)
+{
+    int64_t n = nb_elements(right);
+    double *a = malloc((size_t)n * sizeof *a), *b = malloc((size_t)n * 8);
+    need(nb_elements(got) == n && nb_read(got, NB_F64, a) == NB_OK &&
+         nb_read(right, NB_F64, b) == NB_OK);
+    double bound = fmax(largest(b, n), 1) * (p->dtype == NB_F16 ? 0.01 : 0.04);
+    for (int64_t i = 0; i < n; i++)
+        a[i] -= b[i];
+    double off = largest(a, n);
+    bool ok = off <= bound; /* no NaN */
+    for (int64_t i = 0; i < n; i++)
+        ok = ok && !isnan(a[i]);
+    if (!ok) fprintf(stderr, "%s: off by %g of %g\n", p->says, off, bound);
+    free(a), free(b);
+    return ok;
+}
+
+static int count(const char *text, const char *word)
+{
+    int n = 0;
+    for (; (text = strstr(text, word)); text++)
+        n++;
+    return n;
+}
+
+static const program programs[] = {
+    {"softmax of q k^T", BHTD, NONE, .b = 2, .h = 2, .t = 20, .s = 20, .d = 16,
+     .dtype = NB_BF16, .forward = 1, .back = 1},
+    {"a causal mask", BHTD, PAST, .b = 1, .h = 2, .t = 70, .s = 70, .d = 32,
+     .dtype = NB_BF16, .divides = true, .forward = 1, .back = 1},
+    {"in float16, a tile and a bit", BHTD, PAST, .b = 1, .h = 1, .t = 130,
+     .s = 130, .d = 64, .dtype = NB_F16, .forward = 1, .back = 1},
+    {"q, k and v are parts of one matrix", SPLIT, PAST, .b = 2, .h = 3, .t = 33,
+     .s = 33, .d = 8, .dtype = NB_BF16, .divides = true, .forward = 1,
+     .back = 1},
+    {"heads inside", BTHD, PAST, .b = 2, .h = 3, .t = 17, .s = 17, .d = 48,
+     .dtype = NB_BF16, .forward = 1, .back = 1},
+    {"one batch of heads", JOINED, PAST, .b = 2, .h = 2, .t = 40, .s = 40,
+     .d = 16, .dtype = NB_F16, .forward = 1, .back = 1},
+    {"matrices alone, columns that vectors do not fit", ONE, NONE, .b = 1,
+     .h = 1, .t = 5, .s = 19, .d = 20, .dtype = NB_BF16, .forward = 1,
+     .back = 1},
+    {"a mask the other way round, softmax by hand", BHTD, FUTURE, BY_HAND,
+     .b = 1, .h = 2, .t = 24, .s = 24, .d = 16, .dtype = NB_BF16, .forward = 1,
+     .back = 1},
+    {"a mask that is added, no peak", BHTD, ADDED, NAIVE, .b = 1, .h = 2,
+     .t = 24, .s = 24, .d = 16, .dtype = NB_BF16, .forward = 1, .back = 1},
+    {"q is scaled first; keys ahead, fewer queries", BHTD, AHEAD, .b = 1,
+     .h = 1, .t = 20, .s = 35, .d = 16, .dtype = NB_BF16, .scale_first = true,
+     .forward = 1, .back = 1},
+    {"fewer keys than queries", BHTD, PAST, .b = 1, .h = 1, .t = 40, .s = 21,
+     .d = 16, .dtype = NB_BF16, .forward = 1, .back = 1},
+    {"128 columns", BHTD, PAST, .b = 1, .h = 1, .t = 66, .s = 66, .d = 128,
+     .dtype = NB_BF16, .forward = 1, .back = 1},
+    {"weights that are shown are stored", BHTD, PAST, SHOWN, .b = 1, .h = 1,
+     .t = 12, .s = 12, .d = 16, .dtype = NB_BF16},
+    {"a band is no mask that kernels know", BHTD, BAND, .b = 1, .h = 1, .t = 12,
+     .s = 12, .d = 16, .dtype = NB_BF16},
+    {"nor is what is after", BHTD, BACKWARDS, .b = 1, .h = 1, .t = 12, .s = 12,
+     .d = 16, .dtype = NB_BF16},
+    {"a mask that is given is not known", BHTD, GIVEN, .b = 1, .h = 1, .t = 12,
+     .s = 12, .d = 16, .dtype = NB_BF16},
+    {"float32 stays as it is", BHTD, PAST, .b = 1, .h = 1, .t = 12, .s = 12,
+     .d = 16, .dtype = NB_F32},
+    {"columns that kernels have no room for", BHTD, PAST, .b = 1, .h = 1,
+     .t = 12, .s = 12, .d = 136, .dtype = NB_BF16},
+};
+enum { PROGRAMS = sizeof programs / sizeof *programs };
+
+/* On the CPU */
+
+static bool has_scores(const program *p, const nb_graph *g)
+{
+    bool has = false;
+    nb_line_info info;
+    for (int k = 0; nb_graph_line(g, k, &info); k++) {
+        int64_t n = info.rank;
+        has = has ||
+              (n > 2 && info.size[n - 1] == p->s && info.size[n - 2] == p->t);
+    }
+    return has;
+}
+
+/* The program from x to y after the pass; in place of what it was. */
+static nb_graph *fused(const program *p, nb_tensor *const *x, int *ny)
+{
+    program q = *p;
+    nb_tensor *y[RESULTS];
+    nb_graph *g = NULL;
+    *ny = RESULTS;
+    nb_func *f = nb_func_new(loss, &q), *all = gradients(f, p);
+    need(nb_func_call(all, INPUTS, x, ny, y) == NB_OK);
+    need(nb_graph_of(INPUTS, x, *ny, y, &g) == NB_OK);
+    need(nb_lower_until(g, "dead") && nb_attention_fuse(g));
+    need(nb_graph_check(g) == NB_OK);
+    return g;
+}
+
+static void check_here(const program *p)
+{
+    nb_tensor *x[INPUTS], *right[RESULTS], *got[RESULTS];
+    int ny;
+    need(nb_scope_open() == NB_OK);
+    inputs(p, x);
+    run(p, NB_F64, x, right);
+    nb_graph *g = fused(p, x, &ny);
+    char *text = nb_graph_text(g);
+    bool found = count(text, "= attention(") == p->forward &&
+                 count(text, "= attention_back(") == p->back &&
+                 has_scores(p, g) == !p->forward;
+    if (!found) fprintf(stderr, "%s:\n%s\n", p->says, text);
+    need(found);
+    need(nb_graph_run(g, INPUTS, x, got) == NB_OK);
+    for (int i = 0; i < ny; i++)
+        need(near(p, got[i], right[i]));
+    nb_text_release(text);
+    nb_graph_free(g);
+    nb_scope_close(0, NULL);
+}
+
+static void programs_are_fused(void **state)
+{
+    (void)state;
+    for (int i = 0; i < PROGRAMS; i++)
+        check_here(&programs[i]);
+}
+
+/* Other derivatives: a body with `ctx` a program whose results they are. */
+
+/* sum of squares of the gradients, which is differentiated again */
+static nb_status squares(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                         nb_tensor **y)
+{
+    nb_tensor *g[RESULTS], *sum = nb_num(0);
+    int n = RESULTS;
+    nb_func *f = nb_func_new(loss, ctx), *all = gradients(f, ctx);
+    nb_status ok = nb_func_call(all, nx, x, &n, g);
+    if (ok != NB_OK) return ok;
+    for (int i = 3; i < n; i++)
+        sum = nb_add(sum, nb_reduce_sum(nb_mul(g[i], g[i]), -1, NULL, false));
+    *ny = 1;
+    y[0] = sum;
+    return NB_OK;
+}
+
+/* The gradients of f at x, by the pass, against those of `right`. */
+static void compare(const program *p, nb_func *f, nb_func *right,
+                    nb_tensor *const *x, int forward, int back)
+{
+    nb_tensor *y[RESULTS], *z[RESULTS], *got[RESULTS];
+    nb_graph *g = NULL;
+    int ny = RESULTS, nz = RESULTS;
+    nb_func *df = nb_grad(f, 3, (int[]){0, 1, 2});
+    nb_func *dr = nb_grad(right, 3, (int[]){0, 1, 2});
+    need(nb_func_call(dr, INPUTS, x, &nz, z) == NB_OK);
+    need(nb_func_call(df, INPUTS, x, &ny, y) == NB_OK && ny == nz);
+    need(nb_graph_of(INPUTS, x, ny, y, &g) == NB_OK);
+    need(nb_lower_until(g, "dead") && nb_attention_fuse(g));
+    char *text = nb_graph_text(g);
+    bool found = count(text, "= attention(") == forward &&
+                 count(text, "= attention_back(") == back;
+    if (!found) fprintf(stderr, "%s\n", text);
+    need(found && nb_graph_run(g, INPUTS, x, got) == NB_OK);
+    for (int i = 0; i < ny; i++)
+        need(near(p, got[i], z[i]));
+    nb_text_release(text);
+    nb_graph_free(g);
+}
+
+static void second_derivatives_keep_scores(void **state)
+{
+    program p = {"twice", BHTD,   PAST,    .b = 1,          .h = 2,
+                 .t = 9,  .s = 9, .d = 16, .dtype = NB_BF16};
+    program exact = p;
+    nb_tensor *x[INPUTS];
+    (void)state;
+    exact.dtype = NB_F64;
+    nb_scope_open();
+    inputs(&p, x);
+    nb_func *f = nb_func_new(squares, &p), *r = nb_func_new(squares, &exact);
+    compare(&p, f, r, x, 0, 0);
+    nb_scope_close(0, NULL);
+}
+
+/* What is computed again on the way back is attention again. */
+static void recomputed_attention_is_fused(void **state)
+{
+    program p = {"again", BHTD,   PAST,    .b = 1,          .h = 2,
+                 .t = 9,  .s = 9, .d = 16, .dtype = NB_BF16};
+    program exact = p;
+    nb_tensor *x[INPUTS];
+    (void)state;
+    exact.dtype = NB_F64;
+    nb_scope_open();
+    inputs(&p, x);
+    nb_func *f = nb_func_new(loss, &p), *r = nb_func_new(loss, &exact);
+    nb_func *again = nb_checkpoint(f, NULL);
+    compare(&p, again, r, x, 1, 1);
+    nb_scope_close(0, NULL);
+}
+
+/* Lanes are of the batch. */
+static void vmapped_attention_is_fused(void **state)
+{
+    program p = {"lanes", ONE,    PAST,    .b = 1,          .h = 1,
+                 .t = 9,  .s = 9, .d = 16, .dtype = NB_BF16};
+    program many = p, exact;
+    nb_tensor *x[INPUTS];
+    (void)state;
+    many.layout = BHTD, many.b = 2, many.h = 3;
+    exact = many, exact.dtype = NB_F64;
+    nb_scope_open();
+    inputs(&many, x);
+    nb_func *f = nb_func_new(loss, &p), *r = nb_func_new(loss, &exact);
+    const int axes[] = {0, 0, 0, NB_UNMAPPED};
+    nb_vmap_options over = {.nin = 4, .in_axes = axes};
+    nb_func *once = nb_vmap(f, &over), *twice = nb_vmap(once, &over);
+    nb_tensor *y[RESULTS];
+    int ny = RESULTS;
+    need(nb_func_call(twice, INPUTS, x, &ny, y) == NB_OK);
+    nb_graph *g = NULL;
+    need(nb_graph_of(INPUTS, x, ny, y, &g) == NB_OK);
+    need(nb_lower_until(g, "dead") && nb_attention_fuse(g));
+    char *text = nb_graph_text(g);
+    need(count(text, "= attention(") == 1);
+    nb_tensor *got[RESULTS];
+    need(nb_graph_run(g, INPUTS, x, got) == NB_OK);
+    for (int i = 0; i < ny; i++)
+        need(near(&p, got[i], y[i]));
+    nb_text_release(text);
+    nb_graph_free(g);
+    nb_scope_close(0, NULL);
+}
+
+/* Memory that runs out leaves nothing behind. */
+static void faults_leave_nothing(void **state)
+{
+    const program *p = &programs[1];
+    nb_tensor *x[INPUTS];
+    bool done = false;
+    int failed = 0;
+    (void)state;
+    nb_scope_open();
+    inputs(p, x);
+    for (int n = 1; !done && n < 20000; n += 1 + n / 8) {
+        program q = *p;
+        nb_tensor *y[RESULTS];
+        nb_graph *g = NULL;
+        int ny = RESULTS;
+        nb_scope_open();
+        nb_func *f = nb_func_new(loss, &q), *all = gradients(f, p);
+        need(nb_func_call(all, INPUTS, x, &ny, y) == NB_OK);
+        need(nb_graph_of(INPUTS, x, ny, y, &g) == NB_OK);
+        need(nb_lower_until(g, "dead"));
+        int64_t live = nb_memory_live();
+        nb_graph *copy = nb_graph_copy(g);
+        nb_fault_set(n);
+        bool ok = nb_attention_fuse(copy);
+        done = nb_fault_is_set();
+        nb_fault_set(0);
+        failed += !ok;
+        need(ok || nb_error_code() == NB_EMEMORY);
+        nb_error_clear();
+        nb_graph_free(copy);
+        need(nb_memory_live() == live);
+        nb_graph_free(g);
+        nb_scope_close(0, NULL);
+    }
+    need(done && failed > 5);
+    nb_scope_close(0, NULL);
+}
+
+/* On a card */
+
+static void check_there(const program *p)
+{
+    nb_tensor *x[INPUTS], *there[INPUTS], *right[RESULTS], *got[RESULTS];
+    program q = *p;
+    nb_executable *e = NULL;
+    int ny = RESULTS;
+    need(nb_scope_open() == NB_OK);
+    inputs(p, x);
+    run(p, NB_F64, x, right);
+    nb_default_device_set(1);
+    for (int i = 0; i < INPUTS; i++)
+        there[i] = nb_to_device(x[i], 1);
+    nb_func *f = nb_func_new(loss, &q), *all = gradients(f, p);
+    need(nb_executable_new(all, INPUTS, there, &e) == NB_OK);
+    char *text = nb_executable_text(e, "attention");
+    need(text && count(text, "= attention(") == p->forward &&
+         count(text, "= attention_back(") == p->back);
+    need(nb_executable_run(e, INPUTS, there, &ny, got) == NB_OK);
+    for (int i = 0; i < ny; i++)
+        need(near(p, got[i], right[i]));
+    nb_default_device_set(0);
+    nb_text_release(text);
+    nb_executable_drop(e);
+    nb_scope_close(0, NULL);
+}
+
+static void on_card(void)
+{
+    cards_first();
+    for (int i = 0; i < PROGRAMS; i++)
+        if (programs[i].forward) check_there(&programs[i]);
+}
+
+static void kernels_are_right(void **state)
+{
+    char folder[64], all[4096];
+    (void)state;
+    folder_make(folder);
+    snprintf(all, sizeof all, "NABLA_CACHE_DIR=%s %s", folder,
+             cards_settings());
+    alone(on_card, all);
+    folder_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(programs_are_fused),
+        cmocka_unit_test(second_derivatives_keep_scores),
+        cmocka_unit_test(recomputed_attention_is_fused),
+        cmocka_unit_test(vmapped_attention_is_fused),
+        cmocka_unit_test(faults_leave_nothing),
+        cmocka_unit_test(kernels_are_right),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
