@@ -103,6 +103,19 @@ static void arenas(void)
              "  %v3: f32[64,64] = sub(%v1, %v2)\n"
              "  %v4: f32[64,64] = matmul(%v3, %a1)\n"
              "  return %v4\n");
+    arena_is("and what others want a few elements of, once these are taken",
+             MATRIX + 2 * 64 * 4, "a",
+             "  %v1: f32[64,64] = matmul(%a1, %a1)\n"
+             "  %v2: f32[64,1] = slice(%a1, size=(64, 1), start=(0, 0), "
+             "step=(1, 1))\n"
+             "  %v3: i64[64,1] = cast(%v2, dtype=@int64)\n"
+             "  %v4: f32[64,1] = reduce_sum(%v1, axis=1, keepdims=True)\n"
+             "  %v5: f32[64,64] = sub(%v1, %v4)\n"
+             "  %v6: f32[64,64] = matmul(%v5, %a1)\n"
+             "  %v7: f32[64,1] = take_along(%v1, %v3)\n"
+             "  %v8: f32[64,1] = sub(%v4, %v7)\n"
+             "  %v9: f32[] = reduce_sum(%v8, keepdims=False)\n"
+             "  return (%v6, %v9)\n");
     arena_is("but not what a later pass reads again", 2 * MATRIX, "a",
              "  %v1: f32[64,64] = matmul(%a1, %a1)\n"
              "  %v2: f32[64,64] = tanh(%v1)\n"

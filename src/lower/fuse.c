@@ -332,6 +332,25 @@ static bool may_repeat(const nb_fusion *f, int k, int g)
     return cycles <= CHEAP;
 }
 
+/* Whether line k takes a few elements of a block that others read, too.  It
+ * stays out of nests that wait for those: then they can write over the block. */
+static bool picks_few(const nb_fusion *f, int k)
+{
+    const nb_line *line = f->plan->graph->line;
+    int64_t few, many;
+    for (int i = 0; i < line[k].nin; i++) {
+        int from = f->plan->place[line[k].in[i]].root;
+        if (!is_read_elsewhere(f, k, i) || line[from].kind != NB_LINE_CALL)
+            continue;
+        bool known = nb_shape_count(&line[k].shape, &few) &&
+                     nb_shape_count(&line[from].shape, &many);
+        if (known && many / NB_FEW_OF >= few &&
+            f->first[from + 1] - f->first[from] > 1)
+            return true;
+    }
+    return false;
+}
+
 /* Tries to put line k into nest g. */
 static bool joins(nb_fusion *f, int k, int g, bool *done)
 {
@@ -419,7 +438,7 @@ static bool take(nb_fusion *f, int k)
     if (!nb_axes_align(a, c.op, c.sig, c.nin, c.in)) return nb_free(a), false;
     f->axes[k] = a;
     if (f->point[k]) point_axes(a, f->point[k]);
-    if (f->alone) return begins(f, k);
+    if (f->alone || picks_few(f, k)) return begins(f, k);
     for (int u = f->first[k]; !done && u < f->first[k + 1]; u++) {
         int g = f->plan->group[f->use[u].line];
         bool again = g < 0;

@@ -7,6 +7,7 @@
 #include "lower/plan.h"
 
 enum { NB_MAX_NEST_LINES = 64 };
+enum { NB_FEW_OF = 64 }; /* times as many are many */
 
 typedef struct nb_use {
     int line, operand;

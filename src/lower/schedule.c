@@ -5,7 +5,8 @@
  * found goes as soon as it can, because it is the last to read something large.
  * What can run right after it counts: the gradient of a weight is large, but
  * the step of the optimiser that reads it writes only results, whose memory is
- * there from the start. */
+ * there from the start.  So does one that reads a large block and leaves next to
+ * nothing of it, before others that could write over the block. */
 #include "lower/fuse.h"
 
 #include "lower/passes.h"
@@ -123,6 +124,22 @@ static int64_t gain_with_next(schedule *s, int k)
     return bytes;
 }
 
+/* Whether the unit of line k stores next to nothing of a block that others are
+ * still to read: the last of those may write over it. */
+static bool takes_little(schedule *s, int k)
+{
+    int64_t stored = 0;
+    for (int l = first_of(s->f, k); l >= 0; l = next_of(s->f, l))
+        if (is_stored(s->f, l)) stored += s->bytes[l];
+    for (int i = reads(s, k) - 1; i >= 0; i--) {
+        int root = s->root[i];
+        if (works(s->f->plan, root) && s->left[root] > 1 &&
+            s->bytes[root] / NB_FEW_OF >= stored)
+            return true;
+    }
+    return false;
+}
+
 static int64_t bytes_of(const nb_plan *p, int k)
 {
     const nb_line *l = &p->graph->line[k];
@@ -176,7 +193,9 @@ static void put_eager(schedule *s, int k)
         int unit = s->asked[--s->nasked], line = s->line[unit];
         if (s->done[line] || s->f->plan->graph->line[line].op->effect) continue;
         if (s->missing[unit] == 1) ask_before(s, line);
-        if (!s->missing[unit] && gain_with_next(s, line) > 0) put(s, line);
+        if (!s->missing[unit] &&
+            (takes_little(s, line) || gain_with_next(s, line) > 0))
+            put(s, line);
     }
 }
 
