@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "lower/passes.h"
 #include "lower/rewrite.h"
+#include "lower/split.h"
 #include "run/check.h"
 
 #include <stdio.h>
@@ -248,6 +249,38 @@ static void sums_of_columns(int64_t rows, int64_t cols, int steps)
     nb_text_free(&t);
 }
 
+/* Pieces of the sums of a program's one nest, on a card. */
+static int64_t card_pieces(const char *text)
+{
+    int64_t bytes[NB_MAX_SPLIT_VALUES], pieces = 1;
+    nb_nest *first = NULL, *second = NULL;
+    nb_graph *g = NULL;
+    nb_plan *p = nb_graph_parse(text, &g) == NB_OK && nb_lower_graph(g)
+                     ? nb_plan_new(g)
+                     : NULL;
+    if (!p || p->nsteps != 1) return nb_plan_free(p), -1;
+    const nb_nest *x = p->step[0].nest;
+    if (nb_nest_splits(x, false, true) &&
+        nb_nest_split(x, false, true, &first, &second, bytes))
+        pieces = first->size[0];
+    nb_nest_free(first), nb_nest_free(second);
+    nb_plan_free(p);
+    return pieces;
+}
+
+static void sums_on_cards(void)
+{
+    expect(card_pieces("fn(\n  %a1: bf16[32768,768],\n) {\n"
+                       "  %v1: bf16[768] = reduce_sum(%a1, axis=0, "
+                       "keepdims=False)\n  return %v1\n}\n") == 16,
+           "columns side by side are in pieces for all processors");
+    expect(card_pieces("fn(\n  %a1: bf16[32768,768],\n  %a2: bf16[32768,1],\n"
+                       ") {\n  %v1: bf16[32768,768] = mul(%a1, %a2)\n"
+                       "  %v2: bf16[768] = reduce_sum(%v1, axis=0, "
+                       "keepdims=False)\n  return %v2\n}\n") == 16,
+           "also where each row has a factor");
+}
+
 /* Random programs */
 
 typedef struct writer {
@@ -367,6 +400,7 @@ int main(void)
     sums_of_columns(2051, 2310, 2);
     sums_of_columns(300, 2310, 1);
     sums_of_columns(9000, 300, 1);
+    sums_on_cards();
     nb_scope_close(0, NULL);
     laws();
     return tally();

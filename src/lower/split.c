@@ -9,6 +9,7 @@
  * the machine. */
 #include "lower/split.h"
 
+#include <limits.h>
 #include <string.h>
 
 enum {
@@ -65,17 +66,29 @@ static bool is_scattered(const nb_nest *x)
     return false;
 }
 
+/* Accesses that run along the axis without gaps, less those that jump. */
+static int liking(const nb_nest *x, int a)
+{
+    int n = 0;
+    for (int k = 0; k < x->n; k++) {
+        const nb_nest_value *v = &x->value[k];
+        if (!nb_nest_in_memory(v) || !v->stride[a]) continue;
+        n += v->stride[a] == 1 ? 1 : -1;
+    }
+    return n;
+}
+
 /* Whether sums go across the memory that units lie along: then a card takes so
  * many of these side by side. */
 static bool goes_across(const nb_nest *x)
 {
-    bool along = false;
-    for (int k = 0; k < x->n; k++)
-        for (int a = 0; a < x->naxes; a++)
-            if (nb_nest_reads(&x->value[k]) && x->inner >> a & 1 &&
-                x->value[k].stride[a] == 1)
-                along = true;
-    return !along;
+    int side = -1, inner = INT_MIN;
+    for (int a = 0; a < x->naxes; a++)
+        if (!(x->inner >> a & 1))
+            side = a;
+        else if (liking(x, a) > inner)
+            inner = liking(x, a);
+    return side >= 0 && liking(x, side) > inner;
 }
 
 /* Units of the work that a card would share out. */
