@@ -454,6 +454,45 @@ TEST(numbers_are_arguments_of_kernels)
         take_a_number(some[i]);
 }
 
+static nb_tensor *rate(int i)
+{
+    float v = 0.25f * (float)i;
+    return nb_constant(NB_F32, 0, NULL, &v);
+}
+
+static nb_status scaled(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                        nb_tensor **y)
+{
+    (void)ctx, (void)nx;
+    nb_tensor *c = nb_reduce_sum(nb_mul(x[0], x[1]), 1, (int64_t[]){0}, true);
+    y[0] = nb_add(nb_mul(x[0], c), x[1]);
+    y[1] = nb_reduce_sum(y[0], -1, NULL, false);
+    return *ny = 2, NB_OK;
+}
+
+TEST(arguments_that_are_numbers_of_the_cpu_need_no_copies)
+{
+    open_scope();
+    nb_tensor *form[] = {numbers(1, ROWS, 1), rate(1)};
+    nb_executable *e = NULL;
+    need(nb_executable_new(nb_func_new(scaled, NULL), 2, form, &e) == NB_OK);
+    need(!*nb_executable_trouble(e));
+    for (int i = 0; i < 12; i++) {
+        need(nb_scope_open() == NB_OK);
+        nb_tensor *x[] = {form[0], rate(i)}, *y[2], *of[2];
+        nb_tensor *here[] = {numbers(0, ROWS, 1), rate(i)};
+        int64_t before = calls_of("cuMemcpyHtoDAsync");
+        int ny = 2;
+        run(e, x, y);
+        need(calls_of("cuMemcpyHtoDAsync") == before);
+        need(scaled(NULL, 2, here, &ny, of) == NB_OK);
+        need(agree(y[0], of[0]) && agree(y[1], of[1]));
+        nb_scope_close(0, NULL);
+    }
+    need(launched() > 2);
+    nb_executable_drop(e);
+}
+
 TEST(numbers_change_and_the_graph_stays)
 {
     open_scope();
@@ -571,6 +610,7 @@ int main(void)
         cmocka_unit_test(a_fault_names_the_ops_of_graphs),
         cmocka_unit_test(a_launch_that_fails_is_an_error),
         cmocka_unit_test(numbers_are_arguments_of_kernels),
+        cmocka_unit_test(arguments_that_are_numbers_of_the_cpu_need_no_copies),
         cmocka_unit_test(numbers_change_and_the_graph_stays),
         cmocka_unit_test(steps_wait_for_what_they_need),
         cmocka_unit_test(jobs_are_part_of_graphs),

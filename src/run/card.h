@@ -22,6 +22,7 @@ void nb_card_unload(nb_exec *e);
 /* Inputs that are numbers of the CPU, and that nothing but kernels read: these
  * are given the value instead of a block, its bits as an address. */
 bool nb_card_find_by_value(nb_exec *e);
+void nb_card_give_numbers(nb_graph *g); /* inputs that are moved there */
 static inline bool nb_card_is_by_value(const nb_exec *e, int k)
 {
     return e->by_value && e->by_value[k];

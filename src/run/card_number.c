@@ -4,6 +4,53 @@
 
 #include <string.h>
 
+static bool lands(const nb_line *l)
+{
+    return l->op && l->op->lands;
+}
+
+/* The device that input k is moved to by all that use it, -1: there is none, or
+ * others use it. */
+static int destination(const nb_graph *g, int k)
+{
+    const nb_line *x = &g->line[k];
+    int device = -1;
+    if (x->device || x->sharding || x->shape.rank || x->shape.nlanes) return -1;
+    for (int i = 0; i < g->ny; i++)
+        if (g->result[i] == k || lands(&g->line[g->result[i]])) return -1;
+    for (int c = 0; c < g->n; c++) {
+        const nb_line *l = &g->line[c];
+        for (int i = 0; i < l->nin; i++) {
+            if (l->in[i] != k) continue;
+            if (!lands(l) || !l->device) return -1;
+            if (device >= 0 && device != l->device) return -1;
+            device = l->device;
+        }
+    }
+    return device;
+}
+
+/* What its moved copies are used for, it is used for. */
+static void take_over(nb_graph *g, int k)
+{
+    for (int c = 0; c < g->n; c++)
+        for (int i = 0; i < g->line[c].nin; i++) {
+            const nb_line *from = &g->line[g->line[c].in[i]];
+            if (lands(from) && from->in[0] == k) g->line[c].in[i] = k;
+        }
+}
+
+void nb_card_give_numbers(nb_graph *g)
+{
+    for (int k = 0; k < g->nx; k++) {
+        int device = destination(g, k);
+        if (device < 0) continue;
+        take_over(g, k);
+        g->line[k].device = (uint8_t)device;
+        g->line[k].given = true;
+    }
+}
+
 /* Not what others than kernels read. */
 static void leave_calls(const nb_plan *p, bool *by_value)
 {

@@ -368,6 +368,7 @@ nb_exec *nb_exec_of(nb_plan *p)
 nb_exec *nb_exec_lower(nb_graph *g)
 {
     int64_t began = nb_profile_begin();
+    nb_card_give_numbers(g);
     if (!nb_lower_graph(g)) return nb_graph_free(g), NULL;
     nb_plan *p = nb_plan_new(g);
     nb_profile_end(began, "compile", "lower");

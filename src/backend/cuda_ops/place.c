@@ -233,7 +233,6 @@ static bool finish(job *j, nb_card *card, nb_combine how, nb_dtype d,
     const picks *q = &j->picks;
     j->card = card;
     j->job.run = j->prior ? run_prior : run_place;
-    j->job.captures = true;
     j->job.free = release;
     j->job.captures = true;
     bool ok = nb_card_sort_new(&j->sort, card, q->batch.count, q->point.count,
