@@ -6,6 +6,8 @@
  * found by their addresses; so is the workspace, which is one for all. */
 #include "run/card_parts.h"
 
+#include "lower/gemm.h"
+
 typedef struct span {
     const char *from, *to;
     bool written;
@@ -39,13 +41,25 @@ static bool add_nest(spans *x, const nb_exec *e, const nb_frame *f,
     return ok;
 }
 
+static bool add_gemm(spans *x, const nb_exec *e, const nb_frame *f,
+                     const nb_step *step)
+{
+    const nb_gemm *g = step->gemm;
+    bool ok = true;
+    for (int i = 0; ok && i < step->nbuffers; i++) {
+        int b = step->buffer[i];
+        bool kept = g->end == NB_END_GELU && i == g->kept.buffer;
+        ok = add_span(x, f->block[b], e->plan->bytes[b],
+                      kept || i == g->c.buffer);
+    }
+    return ok;
+}
+
 static bool add_call(spans *x, const nb_exec *e, const nb_frame *f, int line)
 {
     const nb_plan *p = e->plan;
     const nb_line *l = &p->graph->line[line];
-    bool ok = add_span(x, f->block[line], p->bytes[line], true) &&
-              add_span(x, f->arena->data + nb_frame_arena(e),
-                       (int64_t)e->workspace, true);
+    bool ok = add_span(x, f->block[line], p->bytes[line], true);
     for (int i = 0; ok && i < l->nin; i++) {
         int b = p->place[l->in[i]].root;
         ok = add_span(x, f->block[b], p->bytes[b], false);
@@ -71,9 +85,14 @@ static bool find_spans(spans *x, const nb_exec *e, const nb_frame *f, int first,
     bool ok = (x->first = nb_alloc((size_t)(n + 1) * sizeof *x->first));
     for (int i = 0; ok && i < n; i++) {
         const nb_step *step = &e->plan->step[first + i];
+        const nb_card_job *job = e->on_card[first + i].job;
         x->first[i] = x->n;
-        ok = step->nest ? add_nest(x, e, f, step)
-                        : add_call(x, e, f, step->line);
+        ok = step->nest   ? add_nest(x, e, f, step)
+             : step->gemm ? add_gemm(x, e, f, step)
+                          : add_call(x, e, f, step->line);
+        if (ok && job && job->workspace)
+            ok = add_span(x, f->arena->data + nb_frame_arena(e),
+                          (int64_t)job->workspace, true);
     }
     if (ok) x->first[n] = x->n;
     return ok;
