@@ -138,8 +138,8 @@ static int64_t card_chunks(const nb_nest *x, int a, int64_t *size)
     if (n > each / CARD_CHUNK) n = each / CARD_CHUNK;
     if (n > x->size[a]) n = x->size[a];
     *size = pieces(x->size[a], n);
-    if (x->size[a] % CARD_VECTOR == 0) /* vectors stay whole */
-        *size = pieces(*size, CARD_VECTOR) * CARD_VECTOR;
+    if (*size >= CARD_VECTOR || x->size[a] % CARD_VECTOR == 0)
+        *size = pieces(*size, CARD_VECTOR) * CARD_VECTOR; /* whole vectors */
     return pieces(x->size[a], *size);
 }
 

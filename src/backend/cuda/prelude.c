@@ -176,6 +176,30 @@ static const char low_exp[] =
     "    return fmaf(y, fmaf(t, -0.693147181f, x), y);\n"
     "}\n";
 
+/* Vectors that reach over the ends of their row. */
+static const char reaching[] =
+    "template <class V, class T>\n"
+    "FN V take(const T *p, I at, I end, bool whole, T fill)\n"
+    "{\n"
+    "    V x;\n"
+    "    if (whole) return *(const V *)p;\n"
+    "#pragma unroll\n"
+    "    for (int l = 0; l < sizeof(V) / sizeof(T); l++)\n"
+    "        x.x[l] = at + l >= 0 && at + l < end ? p[l] : fill;\n"
+    "    return x;\n"
+    "}\n"
+    "template <class V, class T>\n"
+    "FN void give(T *p, I at, I end, bool whole, const V &x)\n"
+    "{\n"
+    "    if (whole) {\n"
+    "        *(V *)p = x;\n"
+    "        return;\n"
+    "    }\n"
+    "#pragma unroll\n"
+    "    for (int l = 0; l < sizeof(V) / sizeof(T); l++)\n"
+    "        if (at + l >= 0 && at + l < end) p[l] = x.x[l];\n"
+    "}\n";
+
 /* Hides from the compiler what is in registers, so that it does not keep what
  * it was converted to instead. */
 static const char hiding[] = "template <class V> FN void hide(V &x)\n"
@@ -440,6 +464,8 @@ void nb_cuda_prelude(nb_text *t, const nb_cuda_walk *walk)
     if (hides) nb_text_add(t, "%s", hiding);
     if (low) nb_text_add(t, "%s", low_exp);
     pairs(t, walk);
+    nb_text_add(t, "typedef %s I;\n", walk->wide ? "long long" : "int");
+    if (walk->ragged) nb_text_add(t, "%s", reaching);
     for (int k = 0; k < x->n; k++)
         need(&w, x, &x->value[k]);
 }

@@ -20,6 +20,7 @@ const char *nb_cuda_stored(nb_dtype d);
  *     divisor, divide_by(y), divided(x, divisor)
  *     exp_low(x)              of x not above 0
  *     pairs_K(y, x)           of value K, which is paired
+ *     take<V>(p, at, end, whole, fill), give(p, at, end, whole, x)
  *     hide(x)                 of what is kept as it lies in memory */
 void nb_cuda_prelude(nb_text *t, const nb_cuda_walk *w);
 

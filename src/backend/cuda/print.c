@@ -20,7 +20,6 @@ static void kernel(nb_printer *p, const char *called)
     const nb_cuda_walk *w = &p->w;
     int nb = p->x->nbuffers, np = p->x->param ? p->x->nparams : 0;
     nb_cuda_prelude(p->t, w);
-    OUT(p, "typedef %s I;\n", w->wide ? "long long" : "int");
     nb_print_vector_types(p);
     OUT(p, "struct args { char *b[%d]; long long n[%d]; };\n", nb ? nb : 1,
         np ? np : 1);
@@ -52,6 +51,7 @@ bool nb_print_nest(nb_text *t, const nb_nest *x, const char *called,
                             .threads = nb_cuda_threads(&p.w),
                             .per_block = (int64_t)p.w.units * p.w.ahead,
                             .lanes = p.w.lanes,
+                            .reach = p.w.head < 0 ? 0 : p.w.lanes - 1,
                             .vector = has_outer_lanes(&p) ? p.w.vector : -1};
     }
     nb_cuda_walk_free(&p.w);
@@ -70,6 +70,8 @@ int64_t nb_printed_blocks(const nb_printed *how, const nb_nest *x)
         return units / x->size[how->along] / x->size[how->tile] *
                pieces(x->size[how->along], how->side) *
                pieces(x->size[how->tile], how->rise);
-    if (how->vector >= 0) units /= how->lanes;
+    if (how->vector >= 0 && units)
+        units = units / x->size[how->vector] *
+                pieces(x->size[how->vector] + how->reach, how->lanes);
     return pieces(units, how->per_block);
 }

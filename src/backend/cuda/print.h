@@ -16,7 +16,7 @@ typedef struct nb_printed {
     int threads;       /* of a block */
     int64_t per_block; /* units of a block */
     int lanes;         /* points of an outer axis that are one unit */
-    int vector;        /* that axis, -1: none */
+    int vector, reach; /* that axis, -1: none; points it may begin earlier */
     int tile, along;   /* the axes of tiles, -1: none, and their extents */
     int rise, side;
 } nb_printed;

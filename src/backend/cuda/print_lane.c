@@ -6,13 +6,37 @@
 
 #include <stdio.h>
 
-static void vector_address(nb_printer *p, int k)
+/* Where a vector is, as that or as its first element. */
+static void vector_address(nb_printer *p, int k, bool whole)
 {
     const nb_nest_value *v = nb_printer_value(p, k);
-    OUT(p, "*(V%d_%s *)((%s *)p.b[%d] + ", p->w.lanes,
-        nb_cuda_stored(v->stored), nb_cuda_stored(v->stored), v->buffer);
+    const char *type = nb_cuda_stored(v->stored);
+    if (whole) OUT(p, "*(V%d_%s *)(", p->w.lanes, type);
+    OUT(p, "(%s *)p.b[%d] + ", type, v->buffer);
     nb_print_place(p, k, false);
-    OUT(p, ")");
+    if (whole) OUT(p, ")");
+}
+
+/* Bits that no maximum of pairs is. */
+static unsigned filling(const nb_printer *p, int k)
+{
+    for (int i = k + 1; i < p->x->n; i++)
+        if (nb_cuda_is_paired(&p->w, i) && nb_printer_value(p, i)->arg[0] == k)
+            return nb_printer_value(p, k)->stored == NB_BF16 ? 0xff80 : 0xfc00;
+    return 0;
+}
+
+static void read_vector(nb_printer *p, int k)
+{
+    const nb_nest_value *v = nb_printer_value(p, k);
+    const char *type = nb_cuda_stored(v->stored);
+    if (!p->w.ragged) {
+        vector_address(p, k, true);
+        return;
+    }
+    OUT(p, "take<V%d_%s>(", p->w.lanes, type);
+    vector_address(p, k, false);
+    OUT(p, ", i%d, end, whole, (%s)%u)", p->w.vector, type, filling(p, k));
 }
 
 void nb_print_vector_types(nb_printer *p)
@@ -53,7 +77,7 @@ static void load_vectors(nb_printer *p, int q)
         if (p->w.raw[k])
             OUT(p, "k%d[e]", k);
         else
-            vector_address(p, k);
+            read_vector(p, k);
         OUT(p, ";");
     }
 }
@@ -62,7 +86,7 @@ void nb_print_keeping(nb_printer *p, int k)
 {
     nb_print_line(p);
     OUT(p, "k%d[e] = ", k);
-    vector_address(p, k);
+    read_vector(p, k);
     OUT(p, ";");
 }
 
@@ -82,9 +106,12 @@ static void store_vectors(nb_printer *p, int q)
         if (v->kind != NB_NEST_STORE || !p->w.needed[q][k]) continue;
         if (!nb_cuda_is_vector(&p->w, v)) continue;
         nb_print_line(p);
-        OUT(p, "if (live) ");
-        vector_address(p, k);
-        OUT(p, " = y%d;", k);
+        OUT(p, p->w.ragged ? "if (live) give(" : "if (live) ");
+        vector_address(p, k, !p->w.ragged);
+        if (p->w.ragged)
+            OUT(p, ", i%d, end, whole, y%d);", p->w.vector, k);
+        else
+            OUT(p, " = y%d;", k);
     }
 }
 
@@ -172,6 +199,12 @@ void nb_print_lanes(nb_printer *p, int q)
     nb_print_line(p);
     OUT(p, "for (int l = 0; l < %d; l++) {", p->w.lanes);
     p->depth++;
+    if (p->w.ragged) {
+        int a = p->w.vector;
+        nb_print_line(p);
+        OUT(p, "if (!whole && (i%d + l < 0 || i%d + l >= end)) continue;", a,
+            a);
+    }
     lane(p, q);
     p->depth--;
     nb_print_line(p);

@@ -19,13 +19,13 @@ static bool is_one(const nb_printer *p, int slot)
     return !nb_nest_varies(p->x, slot) && *nb_nest_number(p->x, slot) == 1;
 }
 
-void nb_print_place(nb_printer *p, int k, bool lane)
+static void print_place(nb_printer *p, int k, bool lane, int without)
 {
     bool any = !is_zero(p, nb_slot_offset(k));
     if (any) nb_print_number(p, nb_slot_offset(k));
     for (int a = 0; a < p->x->naxes; a++) {
         int slot = nb_slot_stride(k, a);
-        if (is_zero(p, slot)) continue;
+        if (is_zero(p, slot) || a == without) continue;
         bool moves = lane && a == p->w.vector && p->w.lanes > 1;
         OUT(p, moves ? "%s(i%d + l)" : "%si%d", any ? " + " : "", a);
         if (!is_one(p, slot)) {
@@ -35,6 +35,34 @@ void nb_print_place(nb_printer *p, int k, bool lane)
         any = true;
     }
     if (!any) OUT(p, "0");
+}
+
+void nb_print_place(nb_printer *p, int k, bool lane)
+{
+    print_place(p, k, lane, -1);
+}
+
+/* A vector that may reach over: where it begins, where its row ends, whether it
+ * is inside. */
+static void begin_vector(nb_printer *p)
+{
+    const nb_nest *x = p->x;
+    int a = p->w.vector;
+    if (p->w.head >= 0) {
+        nb_print_line(p);
+        OUT(p, "i%d -= (", a);
+        print_place(p, p->w.head, false, a);
+        OUT(p, ") & %d;", p->w.lanes - 1);
+    }
+    nb_print_line(p);
+    if (x->cut == a && x->cut)
+        OUT(p, "const I end = min((I)%lld, (I)%lld - i0 * %lld);",
+            (long long)x->size[a], (long long)x->cut_size,
+            (long long)x->size[a]);
+    else
+        OUT(p, "const I end = %lld;", (long long)x->size[a]);
+    nb_print_line(p);
+    OUT(p, "const bool whole = i%d >= 0 && i%d + %d <= end;", a, a, p->w.lanes);
 }
 
 void nb_print_unfold(nb_printer *p, const char *flat, bool inner)
@@ -61,7 +89,7 @@ void nb_print_unfold(nb_printer *p, const char *flat, bool inner)
         if (j > 0) {
             OUT(p, " %% ");
             if (lanes > 1)
-                OUT(p, "%lld", (long long)(x->size[a] / lanes));
+                OUT(p, "%lld", (long long)nb_cuda_vectors(&p->w));
             else
                 nb_print_number(p, a);
         }
@@ -71,11 +99,12 @@ void nb_print_unfold(nb_printer *p, const char *flat, bool inner)
         nb_print_line(p);
         OUT(p, "r%d /= ", inner);
         if (lanes > 1)
-            OUT(p, "%lld", (long long)(x->size[a] / lanes));
+            OUT(p, "%lld", (long long)nb_cuda_vectors(&p->w));
         else
             nb_print_number(p, a);
         OUT(p, ";");
     }
+    if (mine && p->w.ragged) begin_vector(p);
 }
 
 void nb_print_count(nb_printer *p, bool inner)
@@ -85,8 +114,8 @@ void nb_print_count(nb_printer *p, bool inner)
     for (int a = 0; a < p->x->naxes; a++) {
         if ((p->x->inner >> a & 1) != inner) continue;
         if (!nb_nest_varies(p->x, a)) {
-            int lanes = a == p->w.vector ? p->w.lanes : 1;
-            known *= p->x->size[a] / lanes;
+            bool vector = a == p->w.vector && p->w.lanes > 1;
+            known *= vector ? nb_cuda_vectors(&p->w) : p->x->size[a];
             continue;
         }
         OUT(p, "%sp.n[%d]", any ? " * " : "(I)", p->x->param[a]);

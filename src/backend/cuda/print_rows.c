@@ -39,7 +39,7 @@ static void begin_turns(nb_printer *p)
     p->depth++;
     nb_print_line(p);
     OUT(p, "I j = (I)e * %d + member;", w->team);
-    if (w->turns && w->inner != (int64_t)w->turns * w->team * w->lanes) {
+    if (w->turns && w->inner != (int64_t)w->turns * w->team) {
         nb_print_line(p);
         OUT(p, "if (j >= inner) continue;");
     }

@@ -4,8 +4,6 @@
 #include "base/error.h"
 
 enum {
-    VECTOR_BYTES = 16,
-    WARP = 32,
     MAP_THREADS = 256,
     ROW_THREADS = 64, /* of a block with many teams */
     MOST_THREADS = 1024,
@@ -14,9 +12,6 @@ enum {
     BLOCK_THREADS = 512,
     MOST_TURNS = 32, /* that are unrolled */
     SIDE_BY_SIDE = 32,
-    WORD = 4,        /* bytes of a bank of shared memory */
-    SHORT_SIDE = 16, /* of a matrix that is worth turning */
-    MOST_TURNED = 4, /* tiles in shared memory */
     MANY_UNITS = 1 << 16
 };
 
@@ -65,100 +60,6 @@ static bool goes_in_order(const nb_nest *x)
     return false;
 }
 
-/* Whether lanes along axis a are one aligned piece of memory. */
-static bool lies_along(const nb_cuda_walk *w, const nb_nest_value *v, int a)
-{
-    const nb_nest *x = w->nest;
-    if (w->lanes == 1 || v->stride[a] != 1 || v->offset % w->lanes)
-        return false;
-    for (int b = 0; b < x->naxes; b++)
-        if (b != a && v->stride[b] % w->lanes) return false;
-    return true;
-}
-
-bool nb_cuda_is_vector(const nb_cuda_walk *w, const nb_nest_value *v)
-{
-    if (v->kind != NB_NEST_LOAD && v->kind != NB_NEST_STORE) return false;
-    return w->vector >= 0 && lies_along(w, v, w->vector);
-}
-
-bool nb_cuda_is_turned(const nb_cuda_walk *w, const nb_nest_value *v)
-{
-    return w->tile >= 0 && v->kind == NB_NEST_LOAD && v->stride[w->tile] == 1 &&
-           v->stride[w->vector] && v->stride[w->vector] != 1;
-}
-
-bool nb_cuda_is_upright(const nb_cuda_walk *w, const nb_nest_value *v)
-{
-    return lies_along(w, v, w->tile) && w->nest->size[w->tile] % w->lanes == 0;
-}
-
-/* As many as the widest accesses allow; all of a nest for known sizes. */
-static void choose_lanes(nb_cuda_walk *w, int bytes)
-{
-    const nb_nest *x = w->nest;
-    w->lanes = 1;
-    if (w->vector < 0 || x->param) return;
-    size_t narrow = 0;
-    for (int k = 0; k < x->n; k++) {
-        const nb_nest_value *v = &x->value[k];
-        size_t size = nb_dtype_size(v->stored);
-        if (!nb_nest_in_memory(v) || v->stride[w->vector] != 1) continue;
-        if (!narrow || size < narrow) narrow = size;
-    }
-    if (!narrow) return;
-    for (w->lanes = bytes / (int)narrow; w->lanes > 1; w->lanes /= 2) {
-        int n = 0;
-        for (int k = 0; k < x->n; k++)
-            n += nb_cuda_is_vector(w, &x->value[k]);
-        bool cut = x->cut && x->cut == w->vector && x->cut_size % w->lanes;
-        if (n && !cut && x->size[w->vector] % w->lanes == 0) return;
-    }
-    w->lanes = 1;
-}
-
-/* The axis that something is stored along, -1 if there is none. */
-static int stored_along(const nb_nest *x)
-{
-    for (int k = 0; k < x->n; k++)
-        for (int a = 0; a < x->naxes; a++)
-            if (x->value[k].kind == NB_NEST_STORE && x->size[a] > 1 &&
-                x->value[k].stride[a] == 1)
-                return a;
-    return -1;
-}
-
-/* The axis, of those that are long, that most of what is turned runs along. */
-static void choose_tile(nb_cuda_walk *w)
-{
-    const nb_nest *x = w->nest;
-    int along = stored_along(x), most = 0, found = -1;
-    if (along < 0 || x->param || x->size[along] < SHORT_SIDE) return;
-    int was = w->vector;
-    w->vector = along;
-    for (int a = 0; a < x->naxes; a++) {
-        int n = 0;
-        w->tile = a;
-        for (int k = 0; k < x->n; k++)
-            n += nb_cuda_is_turned(w, &x->value[k]);
-        if (a == along || x->size[a] < SHORT_SIDE || n <= most) continue;
-        most = n;
-        found = a;
-    }
-    w->tile = most > MOST_TURNED ? -1 : found;
-    if (w->tile < 0) w->vector = was;
-}
-
-/* A warp along one side, two along the other, words of shared memory as
- * lanes. */
-static void size_tile(nb_cuda_walk *w)
-{
-    choose_lanes(w, WORD);
-    w->side = WARP * w->lanes;
-    w->rise = 2 * WARP * w->lanes;
-    w->units = MAP_THREADS;
-}
-
 static int64_t power_above(int64_t n)
 {
     int64_t p = 1;
@@ -172,22 +73,34 @@ static int64_t between(int64_t low, int64_t n, int64_t high)
     return n < low ? low : n > high ? high : n;
 }
 
+/* Units and turns of one thread, in vectors. */
+static void count(nb_cuda_walk *w)
+{
+    const nb_nest *x = w->nest;
+    w->inner = 1;
+    w->total = 1;
+    for (int a = 0; a < x->naxes; a++) {
+        int64_t n = a == w->vector ? nb_cuda_vectors(w) : x->size[a];
+        *(x->inner >> a & 1 ? &w->inner : &w->total) *= n;
+    }
+}
+
 /* A few vectors to a thread; rows of more than a warp has get a block. */
 static void choose_team(nb_cuda_walk *w)
 {
-    int64_t vectors = (w->inner + w->lanes - 1) / w->lanes;
+    int64_t vectors = w->inner;
     if (w->across) {
-        w->team = (int)between(1, power_above(vectors / 4), WARP);
+        w->team = (int)between(1, power_above(vectors / 4), NB_CUDA_WARP);
         w->units = SIDE_BY_SIDE;
         return;
     }
-    if (vectors <= 8 * WARP) {
-        w->team = (int)between(1, power_above((vectors + 1) / 2), WARP);
+    if (vectors <= 8 * NB_CUDA_WARP) {
+        w->team = (int)between(1, power_above((vectors + 1) / 2), NB_CUDA_WARP);
         w->units = ROW_THREADS / w->team;
         return;
     }
-    bool fits = vectors * VECTOR_BYTES <= (int64_t)RAW_BYTES * BLOCK_THREADS;
-    w->team = (int)between(2 * WARP, power_above(vectors / 4),
+    bool fits = vectors * NB_CUDA_VECTOR <= (int64_t)RAW_BYTES * BLOCK_THREADS;
+    w->team = (int)between(2 * NB_CUDA_WARP, power_above(vectors / 4),
                            fits ? BLOCK_THREADS : MOST_THREADS);
     w->units = 1;
 }
@@ -201,33 +114,21 @@ static void choose_form(nb_cuda_walk *w)
     w->units = x->inner ? ROW_THREADS : MAP_THREADS;
     w->ahead = 1;
     w->lanes = 1;
-    w->tile = -1;
+    w->tile = w->head = -1;
     if (goes_in_order(x)) {
         w->vector = -1;
-        w->units = WARP;
+        w->units = NB_CUDA_WARP;
         return;
     }
     w->across = x->inner && outer >= 0 && liking(x, outer) > liking(x, inner);
     if (w->across) w->vector = -1;
-    if (!x->inner) choose_tile(w);
-    if (w->tile >= 0) {
-        size_tile(w);
+    if (!x->inner && nb_cuda_choose_tile(w)) {
+        w->units = MAP_THREADS;
         return;
     }
-    choose_lanes(w, VECTOR_BYTES);
+    nb_cuda_choose_lanes(w);
+    count(w);
     if (x->inner) choose_team(w);
-}
-
-static void count(nb_cuda_walk *w)
-{
-    const nb_nest *x = w->nest;
-    w->inner = 1;
-    w->total = 1;
-    for (int a = 0; a < x->naxes; a++)
-        if (x->inner >> a & 1)
-            w->inner *= x->size[a];
-        else
-            w->total *= x->size[a];
 }
 
 /* Whether a place in memory, or a number of points, is more than 31 bits. */
@@ -319,7 +220,7 @@ bool nb_cuda_is_paired(const nb_cuda_walk *w, int k)
 {
     const nb_nest_value *v = &w->nest->value[k];
     if (v->kind != NB_NEST_REDUCE || v->dtype != NB_F32) return false;
-    if (v->reduce != NB_MAX && v->reduce != NB_MIN) return false;
+    if (v->reduce != NB_MAX && (v->reduce != NB_MIN || w->ragged)) return false;
     const nb_nest_value *of = &w->nest->value[v->arg[0]];
     bool half = of->stored == NB_BF16 || of->stored == NB_F16;
     return half && of->kind == NB_NEST_LOAD && nb_cuda_is_vector(w, of);
@@ -344,7 +245,7 @@ bool nb_cuda_is_below_one(const nb_cuda_walk *w, int k)
 static bool is_narrow(const nb_cuda_walk *w, const nb_nest_value *v)
 {
     return v->kind == NB_NEST_LOAD && nb_cuda_is_vector(w, v) &&
-           nb_dtype_size(v->stored) * (size_t)w->lanes % WORD == 0;
+           nb_dtype_size(v->stored) * (size_t)w->lanes % NB_CUDA_WORD == 0;
 }
 
 /* Keeps the last value that two passes need, raw ones only if it is said; how
@@ -365,7 +266,8 @@ static int keep_one(nb_cuda_walk *w, bool raw)
         w->kept[k] = first;
         w->raw[k] = raw;
         int bytes = (int)nb_dtype_size(raw ? v->stored : v->dtype);
-        return (bytes < WORD && !raw ? WORD : bytes) * w->turns * w->lanes;
+        return (bytes < NB_CUDA_WORD && !raw ? NB_CUDA_WORD : bytes) *
+               w->turns * w->lanes;
     }
     return 0;
 }
@@ -398,8 +300,7 @@ static void find_kept(nb_cuda_walk *w)
 
 static void choose_turns(nb_cuda_walk *w)
 {
-    int64_t each = (int64_t)w->team * w->lanes;
-    int64_t turns = (w->inner + each - 1) / each;
+    int64_t turns = (w->inner + w->team - 1) / w->team;
     bool known = w->nest->inner && !w->nest->param && !goes_in_order(w->nest) &&
                  turns <= MOST_TURNS;
     w->turns = known ? (int)turns : 0;
@@ -414,9 +315,8 @@ bool nb_cuda_walk_plan(nb_cuda_walk *w, const nb_nest *x)
     w->kept = nb_alloc(n * sizeof *w->kept);
     w->raw = nb_alloc_zero(n);
     if (!w->ready || !w->inside || !w->kept || !w->raw) return false;
-    count(w);
     choose_form(w);
-    if (!x->inner && w->lanes > 1) w->total /= w->lanes;
+    count(w);
     if (!x->inner && w->tile < 0 && w->total >= MANY_UNITS * 8) w->ahead = 4;
     choose_turns(w);
     w->wide = is_wide(x);

@@ -18,18 +18,25 @@
 
 #include "lower/nest.h"
 
-enum { NB_CUDA_PASSES = 16 };
+enum {
+    NB_CUDA_PASSES = 16,
+    NB_CUDA_VECTOR = 16, /* bytes */
+    NB_CUDA_WORD = 4,    /* of registers, and of banks of shared memory */
+    NB_CUDA_WARP = 32
+};
 
 typedef struct nb_cuda_walk {
     const nb_nest *nest;
     int vector, lanes;   /* axis, or -1; points at once */
+    bool ragged;         /* vectors may reach over the ends of their axis */
+    int head;            /* an access that tells where they begin; -1: at 0 */
     int team, units;     /* threads of a unit; units of a block */
     bool across;         /* members behind one another */
     int tile;            /* the axis of what is turned, or -1 */
     int side, rise;      /* points of a tile: along the vector axis, that one */
     int ahead;           /* units that a thread takes one after another */
     int64_t total;       /* units */
-    int64_t inner;       /* points of the inner axes */
+    int64_t inner;       /* vectors of the inner axes */
     int turns;           /* of a thread in a pass, where they can be unrolled */
     bool wide;           /* places need 64 bits */
     int npasses, *ready; /* by value: the pass that has it */
@@ -42,6 +49,14 @@ typedef struct nb_cuda_walk {
 
 bool nb_cuda_walk_plan(nb_cuda_walk *w, const nb_nest *x);
 void nb_cuda_walk_free(nb_cuda_walk *w);
+
+/* The first steps of a plan: lanes along the vector axis; a tile, if some load
+ * is turned. */
+void nb_cuda_choose_lanes(nb_cuda_walk *w);
+bool nb_cuda_choose_tile(nb_cuda_walk *w);
+
+/* Vectors of a row of the vector axis. */
+int64_t nb_cuda_vectors(const nb_cuda_walk *w);
 
 /* Whether lanes of an access lie side by side, as one piece of memory. */
 bool nb_cuda_is_vector(const nb_cuda_walk *w, const nb_nest_value *v);
