@@ -1,0 +1,99 @@
+NB_CUDA(
+struct product {
+    const void *a;
+    const void *b;
+    void *c;
+    const void *bias;
+    const void *add;
+    void *kept;
+    i64 a_leap;
+    i64 b_leap;
+    i64 c_leap;
+    int m;
+    int n;
+    int k;
+    int nouter;
+    double scale;
+    i64 size[OUTER];
+    i64 a_step[OUTER];
+    i64 b_step[OUTER];
+    i64 c_step[OUTER];
+};
+
+struct outer {
+    i64 a;
+    i64 b;
+    i64 c;
+};
+
+/* Where the matrices of this block begin. */
+FN outer outer_at(const product &p)
+{
+    outer at = {0, 0, 0};
+    i64 left = blockIdx.y + (i64)gridDim.y * blockIdx.z;
+    for (int i = p.nouter - 1; i >= 0; i--) {
+        i64 x = left % p.size[i];
+        left /= p.size[i];
+        at.a += x * p.a_step[i];
+        at.b += x * p.b_step[i];
+        at.c += x * p.c_step[i];
+    }
+    return at;
+}
+
+/* Blocks go through C in bands of eight tiles, whose operands stay in cache. */
+FN void place_tile(const product &p, int &m, int &n)
+{
+    int down = (p.m + BM - 1) / BM, across = (p.n + BN - 1) / BN;
+    int band = blockIdx.x / (8 * across), first = 8 * band;
+    int height = down - first < 8 ? down - first : 8;
+    int left = blockIdx.x % (8 * across);
+    m = (first + left % height) * BM;
+    n = left / height * BN;
+}
+
+FN W gelu(W x)
+{
+    W u = (W)0.7978845608028654 * (x + (W)0.044715 * x * x * x);
+    return (W)0.5 * x * (1 + tanh(u));
+}
+
+FN W gelu_slope(W x)
+{
+    W u = (W)0.7978845608028654 * (x + (W)0.044715 * x * x * x), t = tanh(u);
+    W rise = (W)0.7978845608028654 * (1 + (W)0.134145 * x * x);
+    return (W)0.5 * (1 + t) + (W)0.5 * x * (1 - t * t) * rise;
+}
+
+/* What becomes of a sum at a column of C, `at` elements into it. */
+FN W end_of(const product &p, i64 at, int column, W sum)
+{
+    W x = (W)p.scale * sum;
+    if (ADDS) x += load_c(((const C *)p.add)[at]);
+    if (BIAS) x += load_c(((const C *)p.bias)[column]);
+    if (END == 1) return x > 0 ? x : (W)0;
+    if (END == 2 && KEEPS) ((C *)p.kept)[at] = store_c(x);
+    if (END == 2) return gelu(x);
+    if (END == 3) return x * gelu_slope(load_c(((const C *)p.kept)[at]));
+    return x;
+}
+
+/* Two neighbours of a row. */
+FN void put_two(const product &p, i64 from, int row, int column, W x, W y)
+{
+    i64 at = from + row * p.c_leap + column;
+    if (row >= p.m || column >= p.n) return;
+    if (column + 1 == p.n) {
+        ((C *)p.c)[at] = store_c(end_of(p, at, column, x));
+        return;
+    }
+    pair two = {store_c(end_of(p, at, column, x)),
+                store_c(end_of(p, at + 1, column + 1, y))};
+    if (C_WIDE) {
+        *(pair *)((C *)p.c + at) = two;
+        return;
+    }
+    ((C *)p.c)[at] = two.x;
+    ((C *)p.c)[at + 1] = two.y;
+}
+)
