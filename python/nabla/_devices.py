@@ -72,6 +72,41 @@ def _cards(n: int) -> list[Device]:
     return [Accelerator(id) for id in range(n)]
 
 
+def _numbers(device: Device | str | None) -> list[int]:
+    """The engine's numbers of a device, or of all cards."""
+    if device is None:
+        return list(range(1, _nabla.devices()[0]))
+    return [number(device)]
+
+
+def synchronize(device: Device | str | None = None) -> None:
+    """Waits until a device has done all that it was given to do; None: all
+    devices.  What failed there is raised here at the latest.
+
+    >>> nb.synchronize()
+    """
+    for n in _numbers(device):
+        _nabla.device_wait(n)
+
+
+def memory_stats(device: Device | str | None = None) -> dict[str, int]:
+    """Bytes of a card, by default of the first: in use now (`used`) and at most
+    so far (`most`), kept by the process for later use (`kept`), and all that it
+    has (`all`).  The CPU has none: what its tensors use is not counted here."""
+    n = number(Accelerator() if device is None else device)
+    counts = _nabla.device_memory(n) if n else (0, 0, 0, 0)
+    return dict(zip(("used", "most", "kept", "all"), counts, strict=True))
+
+
+def empty_cache(device: Device | str | None = None) -> None:
+    """Gives memory back that is kept for later use; None: of all cards.
+
+    >>> nb.empty_cache()
+    """
+    for n in _numbers(device):
+        _nabla.device_trim(n)
+
+
 def at(number: int) -> Device:
     """The device that the engine numbers so."""
     return _cards(number)[-1] if number else _HOST

@@ -83,7 +83,15 @@ nb_tensor *nb_borrow_on(int device, nb_dtype dtype, int rank,
 {
     if (!device)
         return nb_borrow(dtype, rank, shape, strides, data, release, owner);
-    if (!started(device)) return NULL;
+    nb_card *card = started(device);
+    if (!card) return NULL;
+    if (data && !nb_card_reaches(card, data))
+        return nb_error_code()
+                   ? NULL
+                   : nb_fail(NB_EVALUE,
+                             "borrow: what lies at %p is not memory of %s, or "
+                             "that of another context of it",
+                             data, nb_device_name(device));
     loan *l = nb_alloc(sizeof *l);
     if (!l) return NULL;
     *l = (loan){device, release, owner};

@@ -185,6 +185,24 @@ void nb_card_trim(nb_card *c)
     if (!failed) nb_error_clear(); /* a fault stays with the card */
 }
 
+bool nb_card_reaches(nb_card *c, const void *data)
+{
+    enum { CONTEXT = 1, KIND = 2, MANAGED = 8, CARD = 9, OF_A_CARD = 2 };
+    int wanted[] = {CONTEXT, KIND, MANAGED, CARD}, card = -1;
+    void *context = NULL;
+    unsigned kind = 0;
+    bool managed = false;
+    void *found[] = {&context, &kind, &managed, &card};
+    if (!nb_card_enter(c) ||
+        !nb_card_check(c,
+                       c->api->PointerGetAttributes(
+                           4, wanted, found, (nb_address)(uintptr_t)data),
+                       "asking for memory"))
+        return false;
+    bool ours = !context || context == c->context;
+    return managed || (kind == OF_A_CARD && card == c->device && ours);
+}
+
 void nb_card_memory_get(nb_card *c, nb_card_memory *m)
 {
     *m = (nb_card_memory){0};

@@ -33,6 +33,10 @@ typedef struct nb_card_memory {
     size_t blocks;             /* live ones */
 } nb_card_memory;
 
+/* Whether its kernels may touch what lies there: memory of this card, made in
+ * the context that programs of a process share, or managed. */
+bool nb_card_reaches(nb_card *c, const void *data);
+
 void nb_card_memory_get(nb_card *c, nb_card_memory *m);
 void nb_card_peak_reset(nb_card *c);
 
