@@ -4,11 +4,13 @@
  * Runs on the card of the machine, or on the simulated one where there is none;
  * every test in a process of its own.  NABLA_CARD_EVERY=n takes every n-th of
  * the random steps. */
-#include "base/memory.h"
+#include "backend/cuda/memory.h"
+#include "backend/cuda/nccl.h"
 #include "core/tensor.h"
 #include "nabla/nabla.h"
 #include "support/alone.h"
 #include "support/cards.h"
+#include "support/ranks.h"
 #include "support/steps.h"
 
 #include <setjmp.h>
@@ -133,11 +135,108 @@ TEST(steps_do_on_a_card_what_they_do_on_the_cpu)
     steps_hold(1);
 }
 
-TEST_WITH(blocks_of_several_cards_go_through_the_cpu, "NABLA_SIM_CARDS=3")
+TEST_WITH(blocks_of_several_cards_go_through_the_cpu,
+          "NABLA_SIM_CARDS=3 NABLA_NCCL=none")
 {
     cards_first();
     if (nb_card_count() < 2) alone_skips("there is one card");
     steps_hold(nb_card_count() > 2 ? 3 : 2);
+}
+
+/* NCCL: the simulated one is beside the simulated driver. */
+
+static void nccl_open(int cards)
+{
+    cards_first();
+    if (cards_simulated()) setenv("NABLA_NCCL", getenv("NABLA_CUDA_DRIVER"), 1);
+    if (nb_card_count() < cards) alone_skips("there are too few cards");
+    if (!nb_distributed_nccl()) alone_skips(nb_error_message());
+}
+
+static bool is_by_nccl(void *ctx, int position)
+{
+    (void)position;
+    return !strcmp(nb_device_now()->link->name, ctx);
+}
+
+TEST_WITH(cards_of_one_process_talk_through_nccl, "NABLA_SIM_CARDS=8")
+{
+    static const int sizes[][2] = {{2, 1}, {3, 1}, {2, 2}, {2, 4}, {4, 2}};
+    nccl_open(2);
+    for (int k = 0; k < 5; k++) {
+        int n = sizes[k][0] * sizes[k][1];
+        if (n > nb_card_count()) continue;
+        batch b = {.mesh = mesh(sizes[k][0], sizes[k][1], n)};
+        b.n = cards_simulated() ? 25 : 200;
+        b.seed = (unsigned)k + 7;
+        need(nb_devices_run(b.mesh, is_by_nccl, "nccl"));
+        need(nb_devices_run(b.mesh, run_batch, &b));
+        need(b.wrong == 0);
+    }
+    /* Two devices that are one card do without. */
+    need(nb_devices_run(mesh(2, 2, 3), is_by_nccl, "local"));
+    need(nb_devices_run(mesh(2, 2, 1), is_by_nccl, "card"));
+    need(nb_devices_run(mesh(2, 2, 0), is_by_nccl, "local"));
+}
+
+TEST_WITH(programs_over_cards_talk_through_nccl, "NABLA_SIM_CARDS=4")
+{
+    nccl_open(4);
+    need(nb_scope_open() == NB_OK);
+    const nb_mesh *m = mesh(2, 2, 4);
+    nb_tensor *x = on(m, "[x, y]", iota(6, 8));
+    nb_tensor *y = nb_matmul(x, nb_swap_axes(x, 0, 1));
+    need(equal(y, nb_matmul(iota(6, 8), nb_swap_axes(iota(6, 8), 0, 1))));
+    need(equal(on(m, "[(y x), .]", x), iota(6, 8)));
+    nb_scope_close(0, NULL);
+}
+
+static bool all_equal(const unsigned char *x, size_t n, int v)
+{
+    for (size_t i = 0; i < n; i++)
+        if (x[i] != v) return false;
+    return true;
+}
+
+/* To itself, as one card can. */
+TEST(a_group_of_one_card_sends_to_itself)
+{
+    enum { N = 1 << 20, MANY = 3 };
+    static unsigned char host[MANY * N];
+    nccl_open(1);
+    nb_card *card = cards_first();
+    nb_nccl_id id;
+    nb_card_comm *k;
+    size_t room;
+    need(nb_nccl_id_new(&id));
+    need(nb_card_comms_new(1, &card, (int[]){0}, 1, &id, &k));
+    char *from = nb_card_alloc(card, MANY * N, &room), *to;
+    to = nb_card_alloc(card, MANY * N, &room);
+    need(from && to && nb_card_zero(card, to, MANY * N));
+    for (int turn = 0; turn < 3; turn++) {
+        for (int i = 0; i < MANY; i++)
+            memset(host + i * N, 10 * turn + i + 1, N);
+        need(nb_card_put(card, from, host, MANY * N));
+        need(nb_card_comm_begin(k));
+        for (int i = 0; i < MANY; i++)
+            need(nb_card_comm_send(k, 0, from + i * N, (size_t)N - i));
+        for (int i = 0; i < MANY; i++)
+            need(nb_card_comm_receive(k, 0, to + i * N, (size_t)N - i));
+        need(nb_card_comm_end(k));
+        need(nb_card_get(card, host, to, MANY * N));
+        for (int i = 0; i < MANY; i++)
+            need(all_equal(host + i * N, (size_t)N - i, 10 * turn + i + 1));
+    }
+    nb_card_comm_free(k);
+    nb_card_free(card, from, room);
+    nb_card_free(card, to, room);
+}
+
+TEST_WITH(nccl_can_be_named, "NABLA_NCCL=/nowhere/libnccl.so")
+{
+    cards_first();
+    need(!nb_distributed_nccl() && nb_error_code() == NB_ERUNTIME);
+    need(strstr(nb_error_message(), "nccl: /nowhere/libnccl.so is not here"));
 }
 
 /* Where devices are */
@@ -266,8 +365,37 @@ TEST(gradients_and_compiled_programs_run_there)
     nb_scope_close(0, NULL);
 }
 
-int main(void)
+/* Of several processes (tools/test.py mpi): devices in a line, two a process, on
+ * cards that the processes share, or have for themselves if there are enough; the
+ * way by which they are to talk. */
+static int ranks(const char *way)
 {
+    int n = nb_distributed_size(), wrong = 0;
+    need(nb_default_device_set(1) == NB_OK);
+    for (int each = 1; each <= 2; each++) {
+        int size = n * each;
+        const nb_mesh *m =
+            nb_mesh_new("line", 1, (const char *[]){"x"}, &size, NULL);
+        batch b = {.mesh = m, .seed = 11, .n = 40};
+        need(nb_mesh_home(m) > 0);
+        need(nb_devices_run(m, is_by_nccl, (void *)way));
+        need(nb_devices_run(m, run_batch, &b));
+        wrong += b.wrong;
+    }
+    const nb_mesh *m = nb_mesh_new("line", 1, (const char *[]){"x"}, &n, NULL);
+    need(nb_scope_open() == NB_OK);
+    nb_tensor *x = on(m, "[x, .]", iota(6, 4));
+    nb_tensor *plain = nb_to_device(iota(6, 4), 0);
+    need(equal(x, plain));
+    need(equal(nb_matmul(nb_swap_axes(x, 0, 1), x),
+               nb_matmul(nb_swap_axes(plain, 0, 1), plain)));
+    nb_scope_close(0, NULL);
+    return ranks_tally(81, wrong);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1) return ranks(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(devices_are_simulated_on_the_default_card),
         cmocka_unit_test(tensors_land_on_the_card_and_come_back),
@@ -276,6 +404,10 @@ int main(void)
         cmocka_unit_test(devices_are_cards_where_there_are_enough),
         cmocka_unit_test(steps_do_on_a_card_what_they_do_on_the_cpu),
         cmocka_unit_test(blocks_of_several_cards_go_through_the_cpu),
+        cmocka_unit_test(cards_of_one_process_talk_through_nccl),
+        cmocka_unit_test(programs_over_cards_talk_through_nccl),
+        cmocka_unit_test(a_group_of_one_card_sends_to_itself),
+        cmocka_unit_test(nccl_can_be_named),
     };
     return cmocka_run_group_tests(tests, make, unmake);
 }

@@ -11,9 +11,11 @@
  * moves must be what the decisions have priced.  A case that fails is made
  * smaller and printed; given as the argument, such a line is run alone, and the
  * name of an op runs all of its cases.  NABLA_SHARD_CASES is how many cases an
- * op gets, NABLA_SHARD_SEED where their seeds begin. */
+ * op gets, NABLA_SHARD_SEED where their seeds begin, NABLA_TEST_EVERY=n takes
+ * each n-th op, and NABLA_SHARD_CARDS puts the devices on cards. */
 #include "support/laid.h"
 #include "support/ranks.h"
+#include "support/there.h"
 #include "support/vary.h"
 
 #include "nabla/distributed.h"
@@ -382,7 +384,7 @@ int main(int argc, char **argv)
         case_try(&c);
     else
         for (int i = 0; nb_op_at(i); i++)
-            if (argc < 2 || !strcmp(argv[1], nb_op_at(i)->name))
+            if (argc < 2 ? there_takes() : !strcmp(argv[1], nb_op_at(i)->name))
                 try_op(nb_op_at(i), first, n);
     for (int i = 0; argc < 2 && i < (int)(sizeof broken / sizeof broken[0]);
          i++)

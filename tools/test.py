@@ -228,6 +228,21 @@ def mpi_end(how: str, said_of_it: str, **environment: str) -> Count:
     return Count(int(right), int(not right))
 
 
+def mpi_cards(way: str, **environment: str) -> Count:
+    """Devices of two processes that are simulated cards, which talk that way."""
+    sim = f"{ROOT}/build/test/libcuda_sim.so"
+    card = {"NABLA_CUDA_DRIVER": sim, "NABLA_NVRTC": sim, "NABLA_NCCL": sim}
+    said, ok = mpirun(
+        2, "build/test/test_shard_card", way, **card | environment
+    )
+    own = re.search(r"^(\d+) passed, (\d+) failed$", said, flags=re.M)
+    passed, failed = map(int, own.groups()) if own and ok else (0, 1)
+    if failed:
+        print(said)
+    print(f"cards of two processes, by {way}: {passed} passed, {failed} failed")
+    return Count(passed, failed)
+
+
 def mpi() -> Count:
     if not shutil.which("mpirun") or not Path("build/test/test_mpi").exists():
         print("no MPI here: left out")
@@ -242,6 +257,7 @@ def mpi() -> Count:
         + [mpi_suite(n, name) for name in RANKED for n in (2, 4)]
         + [mpi_suite(2, "collective", NABLA_SHM="0")]
         + [mpi_python(n) for n in (2, 4)]
+        + [mpi_cards("mpi"), mpi_cards("nccl", NABLA_SIM_CARDS="4")]
     )
 
 

@@ -41,8 +41,9 @@ NB_API nb_status nb_distributed_barrier(void);
  * they part too. */
 NB_API void nb_distributed_finish(void);
 
-/* The version of NCCL, which will carry messages between GPUs: 22003 is 2.20.3.
- * 0, with an error, where there is none. */
+/* The version of NCCL, which carries messages between cards: 22003 is 2.20.3.
+ * 0, with an error, where there is none.  The environment variable NABLA_NCCL
+ * names the library, or "none". */
 NB_API int nb_distributed_nccl(void);
 
 /* How many seconds a device waits for another in a collective before it fails:

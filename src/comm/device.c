@@ -238,14 +238,14 @@ static void run_all(const nb_mesh *m, nb_link *link, int here)
 
 bool nb_devices_run(const nb_mesh *m, nb_device_fn *fn, void *ctx)
 {
-    int n = nb_devices_here(m);
-    nb_link *link = n ? nb_link_get(m) : NULL;
-    if (!link) return false;
     if (now)
         return nb_fail(NB_ERUNTIME,
                        "mesh @%s: device %d of mesh @%s cannot run programs "
                        "over a mesh itself",
                        m->name, now->position, now->mesh->name);
+    int n = nb_devices_here(m);
+    nb_link *link = n ? nb_link_get(m) : NULL;
+    if (!link) return false;
     pthread_mutex_lock(&crew.turn);
     bool ok = start(m, link, n);
     if (ok) {

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "comm/nccl.h"
 #include "comm/shm.h"
 #include "comm/stats.h"
 #include "nabla/distributed.h"
@@ -384,6 +385,14 @@ static bool is_one_card(const nb_mesh *m)
     return place[0] > 0;
 }
 
+static bool has_card(const nb_mesh *m)
+{
+    const int *place = nb_mesh_places(m);
+    for (int i = 0; i < m->ndevices; i++)
+        if (place[i]) return true;
+    return false;
+}
+
 #define LINK(name, piece, cards)                                \
     {                                                           \
         name, piece, cards, false, exchange, fail, start, leave \
@@ -397,7 +406,8 @@ nb_link *nb_link_get(const nb_mesh *m)
     static nb_link near = LINK("mpi", 0, false);
     static nb_link far = LINK("mpi", PIECE, false);
     pthread_once(&once, prepare);
-    if (nb_devices_here(m) == m->ndevices)
-        return is_one_card(m) ? &shared : &local;
-    return nb_shm_reads_all() ? &near : &far;
+    bool here = nb_devices_here(m) == m->ndevices;
+    if (here && is_one_card(m)) return &shared;
+    nb_link *base = here ? &local : nb_shm_reads_all() ? &near : &far;
+    return has_card(m) ? nb_nccl_link(m, base) : base;
 }

@@ -28,7 +28,8 @@ typedef struct sum {
     bool failed;
 } sum;
 
-static bool make_room(const nb_task *t, parts *p)
+/* most: bytes of a part, in one piece. */
+static bool make_room(const nb_task *t, parts *p, size_t most)
 {
     size_t n = (size_t)t->n, piece = t->me->link->piece;
     size_t each = sizeof *p->data + sizeof *p->bytes + 4 * sizeof *p->send +
@@ -40,7 +41,7 @@ static bool make_room(const nb_task *t, parts *p)
     p->seen = (const void **)(p->data + n);
     p->bytes = (size_t *)(p->seen + n);
     if (!t->me->link->copies && (!piece || n < 3)) return true;
-    if (!(p->room = nb_buffer_on(t->on, n * piece)))
+    if (!(p->room = nb_buffer_on(t->on, n * (most < piece ? most : piece) + 1)))
         return nb_free(p->send), false;
     p->copies = p->room->data;
     return true;
@@ -164,7 +165,7 @@ bool nb_step_all_reduce(nb_task *t)
     size_t piece = t->me->link->piece;
     int64_t most = piece ? (int64_t)(piece / t->item) * t->n : count;
     parts p;
-    bool ok = make_room(t, &p);
+    bool ok = make_room(t, &p, (size_t)(count / t->n + 1) * t->item);
     if (!ok) return false;
     for (int64_t at = 0; ok && count > 0 && at < count + most; at += most)
         ok = reduce_and_return(t, &p, at, most);
@@ -214,7 +215,7 @@ bool nb_step_reduce_scatter(nb_task *t)
     size_t longest = (size_t)nb_spec_elements(t->step->into, t->size) * t->item;
     nb_buffer *packed = NULL;
     parts p;
-    if (!make_room(t, &p)) return false;
+    if (!make_room(t, &p, longest)) return false;
     bool ok = lay_out(t, p.data, p.bytes, &packed);
     if (!piece) piece = longest;
     for (size_t at = 0; ok && at < longest; at += piece)
