@@ -393,6 +393,34 @@ static int ranks(const char *way)
     return ranks_tally(81, wrong);
 }
 
+static nb_status fetched(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                         nb_tensor **y)
+{
+    (void)ctx, (void)nx;
+    y[0] = nb_mul(nb_to_device(nb_neg(x[0]), 0), nb_num(2));
+    *ny = 1;
+    return y[0] ? NB_OK : nb_error_code();
+}
+
+TEST(compiled_programs_may_leave_the_mesh)
+{
+    cards_first();
+    need(nb_scope_open() == NB_OK);
+    nb_tensor *x = on(mesh(2, 2, 1), "[x, y]", iota(6, 8)), *y;
+    nb_executable *e;
+    int n = 1;
+    need(nb_executable_new(nb_func_new(fetched, NULL), 1, &x, &e) == NB_OK);
+    need(nb_executable_run(e, 1, &x, &n, &y) == NB_OK);
+    need(nb_device_of(y) == 0 && !nb_sharding(y));
+    need(equal(y, nb_mul(iota(6, 8), nb_num(-2))));
+    nb_explanation *of;
+    need(nb_executable_explain(e, &of) == NB_OK);
+    need(nb_explanation_rows(of) > 0); /* what comes together is counted */
+    nb_explanation_drop(of);
+    nb_executable_drop(e);
+    nb_scope_close(0, NULL);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1) return ranks(argv[1]);
@@ -401,6 +429,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(tensors_land_on_the_card_and_come_back),
         cmocka_unit_test(others_follow_to_the_mesh),
         cmocka_unit_test(gradients_and_compiled_programs_run_there),
+        cmocka_unit_test(compiled_programs_may_leave_the_mesh),
         cmocka_unit_test(devices_are_cards_where_there_are_enough),
         cmocka_unit_test(steps_do_on_a_card_what_they_do_on_the_cpu),
         cmocka_unit_test(blocks_of_several_cards_go_through_the_cpu),

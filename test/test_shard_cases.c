@@ -742,7 +742,7 @@ static bool equal(nb_tensor *y, nb_tensor *plain)
 
 static void works(const worked *c)
 {
-    const nb_mesh *m = nb_mesh_parse(c->mesh);
+    const nb_mesh *m = mesh_there(nb_mesh_parse(c->mesh));
     nb_tensor *x[3], *plain[3];
     int n = 0;
     for (; n < 3 && c->x[n].layout; n++) {
@@ -1062,7 +1062,7 @@ static bool attempt(const worked *c, nb_tensor *const *x)
 static void allocations_may_fail(const worked *c)
 {
     enum { EVERY = 7 };
-    const nb_mesh *m = nb_mesh_parse(c->mesh);
+    const nb_mesh *m = mesh_there(nb_mesh_parse(c->mesh));
     nb_tensor *x[3];
     bool struck = true, said = true, ok = true;
     if (nb_distributed_size() > 1) return; /* test_mpi.c has those of a rank */

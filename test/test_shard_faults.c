@@ -2,6 +2,7 @@
  * device, for every n, in programs over a mesh: an error, no leak, no wait
  * without end, and all still works. */
 #include "support/check.h"
+#include "support/laid.h"
 
 #include "base/memory.h"
 #include "comm/comm.h"
@@ -13,7 +14,7 @@
 
 static const nb_mesh *mesh(void)
 {
-    return nb_mesh_parse("@m = <[\"x\"=2, \"y\"=2]>");
+    return mesh_there(nb_mesh_parse("@m = <[\"x\"=2, \"y\"=2]>"));
 }
 
 static nb_tensor *on(const char *layout, nb_tensor *x)

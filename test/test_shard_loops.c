@@ -440,7 +440,7 @@ static bool has_layout(const nb_tensor *y, const nb_mesh *m, const char *text)
 
 static int arguments(const worked *c, nb_tensor **plain, nb_tensor **x)
 {
-    const nb_mesh *m = nb_mesh_parse(c->mesh);
+    const nb_mesh *m = mesh_there(nb_mesh_parse(c->mesh));
     int n = 0;
     for (; n < OPERANDS && c->x[n].layout; n++) {
         plain[n] = ramp(&c->x[n]);
@@ -452,7 +452,7 @@ static int arguments(const worked *c, nb_tensor **plain, nb_tensor **x)
 
 static void works(const worked *c)
 {
-    const nb_mesh *m = nb_mesh_parse(c->mesh);
+    const nb_mesh *m = mesh_there(nb_mesh_parse(c->mesh));
     nb_tensor *x[OPERANDS], *plain[OPERANDS], *y = NULL, *whole = NULL;
     int n = arguments(c, plain, x), ny = 1, nw = 1;
     nb_comm_stats_reset(m);

@@ -228,12 +228,21 @@ def mpi_end(how: str, said_of_it: str, **environment: str) -> Count:
     return Count(int(right), int(not right))
 
 
+SIM = f"{ROOT}/build/test/libcuda_sim.so"
+SIMULATED = {"NABLA_CUDA_DRIVER": SIM, "NABLA_NVRTC": SIM, "NABLA_NCCL": SIM}
+
+# Ops over devices of two processes that share a card: few, for that is slow.
+SHARED = {
+    "NABLA_SHARD_CARDS": "1",
+    "NABLA_SHARD_CASES": "1",
+    "NABLA_TEST_EVERY": "40",
+}
+
+
 def mpi_cards(way: str, **environment: str) -> Count:
     """Devices of two processes that are simulated cards, which talk that way."""
-    sim = f"{ROOT}/build/test/libcuda_sim.so"
-    card = {"NABLA_CUDA_DRIVER": sim, "NABLA_NVRTC": sim, "NABLA_NCCL": sim}
     said, ok = mpirun(
-        2, "build/test/test_shard_card", way, **card | environment
+        2, "build/test/test_shard_card", way, **SIMULATED | environment
     )
     own = re.search(r"^(\d+) passed, (\d+) failed$", said, flags=re.M)
     passed, failed = map(int, own.groups()) if own and ok else (0, 1)
@@ -258,6 +267,7 @@ def mpi() -> Count:
         + [mpi_suite(2, "collective", NABLA_SHM="0")]
         + [mpi_python(n) for n in (2, 4)]
         + [mpi_cards("mpi"), mpi_cards("nccl", NABLA_SIM_CARDS="4")]
+        + [mpi_suite(2, "shard_ops", **SIMULATED | SHARED)]
     )
 
 

@@ -117,9 +117,9 @@ static bool look_back(backwards *b)
         const nb_decision *d = b->lay->decision[k];
         for (int i = 0; ok && i < l->nin; i++)
             note(b, l->in[i],
-                 l->op->places ? b->lay->spec[k]
-                 : d           ? d->need[i]
-                               : NULL);
+                 l->op->places || l->op->lands ? b->lay->spec[k]
+                 : d                           ? d->need[i]
+                                               : NULL);
     }
     return ok;
 }

@@ -200,10 +200,11 @@ static bool promise(arranger *a, int k)
 static bool arrange(arranger *a, int k)
 {
     const nb_line *l = &a->g->line[k];
-    bool ok = l->multi                                    ? many(a, k)
-              : l->op == &nb_op_part                      ? part(a, k)
-              : l->kind == NB_LINE_CALL && !l->op->places ? one(a, k)
-                                                          : said(a, k);
+    bool ok = l->multi               ? many(a, k)
+              : l->op == &nb_op_part ? part(a, k)
+              : l->kind == NB_LINE_CALL && !l->op->places && !l->op->lands
+                  ? one(a, k)
+                  : said(a, k);
     if (!ok || l->multi || !take_sums(a, k)) return ok && l->multi;
     if (!a->result[k]) return true;
     return promise(a, k);

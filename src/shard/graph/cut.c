@@ -179,7 +179,7 @@ static bool add_line(cutter *c, int k)
         if (c->out[from] < 0) continue;
         if (carries(c, k, i))
             ok = nb_flow_edge(c->flow, c->out[from], c->in[k], NB_FLOW_ALL);
-        else if (l->op->places)
+        else if (l->op->places || l->op->lands)
             ok = add_use(c, from, c->lay->spec[k]);
         else if (d) {
             const nb_spec *need = taken(d->need[i]);

@@ -30,9 +30,9 @@ static void note_uses(through *t, int k)
     const nb_decision *d = t->lay->decision[k];
     for (int i = 0; l->kind == NB_LINE_CALL && i < l->nin; i++)
         note_use(t, l->in[i],
-                 l->op->places ? t->lay->spec[k]
-                 : d           ? d->need[i]
-                               : NULL);
+                 l->op->places || l->op->lands ? t->lay->spec[k]
+                 : d                           ? d->need[i]
+                                               : NULL);
 }
 
 static bool is_passed_through(const through *t, int k)

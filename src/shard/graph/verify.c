@@ -182,7 +182,7 @@ bool nb_layouts_verify(const nb_graph *g, nb_tensor *const *node,
     for (int k = 0; ok && k < g->n; k++) {
         const nb_line *line = &g->line[k];
         if (line->kind != NB_LINE_CALL || line->op == &nb_op_part ||
-            line->op->places)
+            line->op->places || line->op->lands)
             continue;
         nb_call call = nb_call_of(node[k]);
         c.line = k;

@@ -101,7 +101,7 @@ static bool walk_line(walk *w, int k)
     const nb_line *l = &w->at.g->line[k];
     const nb_decision *d = w->at.lay->decision[k];
     bool ok = true;
-    if (l->op && l->op->places)
+    if (l->op && (l->op->places || l->op->lands))
         ok = need(w, l->in[0], w->at.lay->spec[k], k, 0);
     else if (l->kind == NB_LINE_CALL && l->op != &nb_op_part && d)
         ok = walk_operands(w, k, d);
