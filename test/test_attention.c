@@ -35,7 +35,13 @@ typedef enum mask {
     GIVEN,    /* an input */
     BACKWARDS /* triu */
 } mask;
-typedef enum way { SOFTMAX, BY_HAND, NAIVE, SHOWN } way;
+typedef enum way {
+    SOFTMAX,
+    BY_HAND,
+    NAIVE,
+    SHOWN, /* weights are a result */
+    LINEAR /* nothing that flows back depends on o */
+} way;
 
 typedef struct program {
     const char *says;
@@ -88,7 +94,7 @@ static nb_tensor *weights(const program *p, nb_tensor *s)
 {
     int64_t last = nb_rank(s) - 1;
     nb_dtype d = nb_dtype_of(s);
-    if (p->way == SOFTMAX || p->way == SHOWN) return nb_softmax(s, -1);
+    if (p->way != BY_HAND && p->way != NAIVE) return nb_softmax(s, -1);
     if (d != NB_F64) s = nb_cast(s, NB_F32);
     if (p->way == BY_HAND)
         s = nb_sub(s, nb_stop_gradient(nb_reduce_max(s, 1, &last, true)));
@@ -133,7 +139,7 @@ static nb_tensor *attention(const program *p, nb_tensor *const *x,
     return p->layout == SPLIT || p->layout == BHTD ? nb_swap_axes(o, 1, 2) : o;
 }
 
-/* The sum of o times what differs from place to place. */
+/* The sum of o times what differs from place to place, and with o. */
 static nb_status loss(void *ctx, int nx, nb_tensor *const *x, int *ny,
                       nb_tensor **y)
 {
@@ -146,6 +152,7 @@ static nb_status loss(void *ctx, int nx, nb_tensor *const *x, int *ny,
     nb_dtype d = p->dtype == NB_F64 ? NB_F64 : NB_F32;
     o = nb_reshape(nb_cast(o, d), IN(-1));
     nb_tensor *by = nb_sin(nb_cast(nb_iota(nb_size(o, 0), NB_I64), d));
+    if (p->way != LINEAR) by = nb_mul(by, nb_cos(o));
     y[0] = nb_reduce_sum(nb_mul(o, by), -1, NULL, false);
     y[1] = o;
     y[2] = p->way == SHOWN ? w : o;
@@ -267,6 +274,8 @@ static const program programs[] = {
      .d = 16, .dtype = NB_BF16, .forward = 1, .back = 1},
     {"128 columns", BHTD, PAST, .b = 1, .h = 1, .t = 66, .s = 66, .d = 128,
      .dtype = NB_BF16, .forward = 1, .back = 1},
+    {"what flows back is there first", SPLIT, PAST, LINEAR, .b = 2, .h = 2,
+     .t = 20, .s = 20, .d = 16, .dtype = NB_BF16, .forward = 1, .back = 1},
     {"weights that are shown are stored", BHTD, PAST, SHOWN, .b = 1, .h = 1,
      .t = 12, .s = 12, .d = 16, .dtype = NB_BF16},
     {"a band is no mask that kernels know", BHTD, BAND, .b = 1, .h = 1, .t = 12,

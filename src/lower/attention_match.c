@@ -4,26 +4,13 @@
 
 #include "core/axes.h"
 #include "core/convert.h"
+#include "lower/attention_form.h"
 #include "lower/look.h"
 #include "lower/plan.h"
 #include "lower/rewrite.h"
 
 #include <math.h>
 #include <string.h>
-
-/* How far a line is spread: over the scores, over queries with one key, over
- * queries without that dim; a number goes with all. */
-typedef enum spread { NUMBER, FULL, ROW, FLAT } spread;
-
-/* a[0] x[0] + a[1] x[1]; x[i] is w^e sum^l dp^p mean^r: w is e^score, sum its
- * sum along keys, dp is g v^T, and mean that of dp, weighted by w. */
-enum { TERMS = 2 };
-typedef struct nb_attention_term {
-    int n; /* 0: it is something else */
-    spread spread;
-    double a[TERMS];
-    int8_t e[TERMS], l[TERMS], p[TERMS], r[TERMS];
-} form;
 
 typedef struct match {
     nb_attention_lines *in;
@@ -285,7 +272,7 @@ static bool find_queries(match *m)
 
 /* Down: what lines are made of. */
 
-static bool spread_of(const match *m, int k, spread *s)
+static bool spread_of(const match *m, int k, nb_spread *s)
 {
     const nb_shape *x = &line(m, k)->shape, *whole = &line(m, m->exp)->shape;
     int skip = -1;
@@ -299,7 +286,7 @@ static bool spread_of(const match *m, int k, spread *s)
             return false;
         thin = true;
     }
-    *s = skip >= 0 ? FLAT : thin ? ROW : FULL;
+    *s = skip >= 0 ? NB_FLAT : thin ? NB_ROW : NB_FULL;
     return true;
 }
 
@@ -307,11 +294,11 @@ static bool spread_of(const match *m, int k, spread *s)
 static bool is_dp(match *m, int k)
 {
     nb_attention_side two[2];
-    spread s;
+    nb_spread s;
     k = behind(m, k);
     if (k == m->dp) return true;
     if (m->dp >= 0 || k == m->f->scores || !is_product(m, k) ||
-        !spread_of(m, k, &s) || s != FULL || !take_apart(m, k, 2, two))
+        !spread_of(m, k, &s) || s != NB_FULL || !take_apart(m, k, 2, two))
         return false;
     int v = has(&two[0], m->f->s) ? 0 : 1;
     if (!is_keys(m, &two[v]) || !is_queries(m, &two[1 - v]) ||
@@ -322,108 +309,69 @@ static bool is_dp(match *m, int k)
 }
 
 /* An operand beside one whose form is known. */
-static form operand(match *m, int k)
+static nb_form operand(match *m, int k)
 {
-    form y = m->in->form[k];
+    nb_form y = m->in->form[k];
     if (y.n) return y;
-    y = (form){.n = 1, .a = {1}};
+    y = (nb_form){.n = 1, .a = {1}};
     if (number(m, k, &y.a[0])) return y;
-    y.spread = FULL;
+    y.spread = NB_FULL;
     y.p[0] = 1;
     if (!is_dp(m, k)) y.n = 0;
     return y;
 }
 
-static form times(form x, form y, int sign)
-{
-    form z = {.n = x.n * y.n};
-    if (z.n > TERMS || (sign < 0 && y.n != 1)) return (form){0};
-    for (int k = 0; k < z.n; k++) {
-        int i = k / y.n, j = k % y.n;
-        z.a[k] = sign > 0 ? x.a[i] * y.a[j] : x.a[i] / y.a[j];
-        z.e[k] = (int8_t)(x.e[i] + sign * y.e[j]);
-        z.l[k] = (int8_t)(x.l[i] + sign * y.l[j]);
-        z.p[k] = (int8_t)(x.p[i] + sign * y.p[j]);
-        z.r[k] = (int8_t)(x.r[i] + sign * y.r[j]);
-    }
-    return z;
-}
-
-static form plus(form x, form y, int sign)
-{
-    form z = x;
-    if (x.n + y.n > TERMS) return (form){0};
-    for (int j = 0; j < y.n; j++, z.n++) {
-        z.a[z.n] = sign * y.a[j];
-        z.e[z.n] = y.e[j], z.l[z.n] = y.l[j];
-        z.p[z.n] = y.p[j], z.r[z.n] = y.r[j];
-    }
-    return z;
-}
-
-/* Along keys w adds up to sum, and w dp to sum mean; what does not depend on
- * keys stays. */
-static form added_up(form x)
-{
-    for (int k = 0; k < x.n; k++) {
-        if (x.e[k] != 1 || x.p[k] < 0 || x.p[k] > 1) return (form){0};
-        x.r[k] = (int8_t)(x.r[k] + x.p[k]);
-        x.l[k]++;
-        x.e[k] = x.p[k] = 0;
-    }
-    return x;
-}
-
 /* Where the mask takes a score, w is 0: nothing is lost with it. */
-static form masked(match *m, const nb_line *l)
+static nb_form masked(match *m, const nb_line *l)
 {
-    form x = m->in->form[l->in[m->mask.keeps ? 1 : 2]];
+    nb_form x = m->in->form[l->in[m->mask.keeps ? 1 : 2]];
     double zero;
     if (l->in[0] != m->mask.line || m->mask.adds ||
         !number(m, l->in[m->mask.keeps ? 2 : 1], &zero) || zero != 0)
-        return (form){0};
+        return (nb_form){0};
     for (int k = 0; k < x.n; k++)
-        if (x.e[k] < 1) return (form){0};
+        if (x.e[k] < 1) return (nb_form){0};
     return x;
 }
 
-static form calculated(match *m, const nb_line *l)
+static nb_form calculated(match *m, const nb_line *l)
 {
-    const form one = {.n = 1, .a = {1}};
-    form x, y;
+    const nb_form one = {.n = 1, .a = {1}};
+    nb_form x, y;
     nb_scalar s = nb_line_scalar(l);
     if (s == NB_S_select) return masked(m, l);
     if (l->nin == 1 && s == NB_S_neg)
-        return plus((form){0}, m->in->form[l->in[0]], -1);
+        return nb_form_plus((nb_form){0}, m->in->form[l->in[0]], -1);
     if (l->nin == 1 && s == NB_S_recip)
-        return times(one, m->in->form[l->in[0]], -1);
-    if (l->nin != 2) return (form){0};
+        return nb_form_times(one, m->in->form[l->in[0]], -1);
+    if (l->nin != 2) return (nb_form){0};
     x = operand(m, l->in[0]), y = operand(m, l->in[1]);
-    if (!x.n || !y.n || x.spread == FLAT || y.spread == FLAT) return (form){0};
+    if (!x.n || !y.n || x.spread == NB_FLAT || y.spread == NB_FLAT)
+        return (nb_form){0};
     switch (s) {
-    case NB_S_mul: return times(x, y, 1);
-    case NB_S_div: return times(x, y, -1);
-    case NB_S_add: return plus(x, y, 1);
-    case NB_S_sub: return plus(x, y, -1);
-    default: return (form){0};
+    case NB_S_mul: return nb_form_times(x, y, 1);
+    case NB_S_div: return nb_form_times(x, y, -1);
+    case NB_S_add: return nb_form_plus(x, y, 1);
+    case NB_S_sub: return nb_form_plus(x, y, -1);
+    default: return (nb_form){0};
     }
 }
 
 /* A view of what depends on queries alone: with or without the dim of keys, or
  * repeated along it. */
-static form viewed(match *m, int k, spread to)
+static nb_form viewed(match *m, int k, nb_spread to)
 {
     const nb_line *l = line(m, k);
-    form x = m->in->form[l->in[0]];
+    nb_form x = m->in->form[l->in[0]];
     int dim[NB_MAX_DIMS], lanes = l->shape.nlanes;
-    if (x.spread != ROW && x.spread != FLAT) return (form){0};
-    if (l->op->in_order && (to == ROW || to == FLAT)) return x;
-    if (x.spread != ROW || to != FULL) return (form){0};
+    if (x.spread != NB_ROW && x.spread != NB_FLAT) return (nb_form){0};
+    if (l->op->in_order && (to == NB_ROW || to == NB_FLAT)) return x;
+    if (x.spread != NB_ROW || to != NB_FULL) return (nb_form){0};
     nb_call c = nb_call_of(m->in->node[k]);
-    if (!nb_look_moves(&c, m->in->node[k], dim)) return (form){0};
+    if (!nb_look_moves(&c, m->in->node[k], dim)) return (nb_form){0};
     for (int d = 0; d < l->shape.rank; d++)
         if (dim[lanes + d] >= 0 && dim[lanes + d] != lanes + d)
-            return (form){0};
+            return (nb_form){0};
     return x;
 }
 
@@ -437,8 +385,8 @@ static bool any_form(const match *m, const nb_line *l)
 static void find_form(match *m, int k)
 {
     const nb_line *l = line(m, k);
-    form x = {0};
-    spread s;
+    nb_form x = {0};
+    nb_spread s;
     if (l->kind != NB_LINE_CALL || l->multi || !any_form(m, l) ||
         !spread_of(m, k, &s))
         return;
@@ -448,43 +396,20 @@ static void find_form(match *m, int k)
         x = viewed(m, k, s);
     else if (nb_line_scalar(l))
         x = calculated(m, l);
-    else if (m->in->form[l->in[0]].spread == FULL && summed(m, k) == m->f->s)
-        x = added_up(m->in->form[l->in[0]]);
+    else if (m->in->form[l->in[0]].spread == NB_FULL && summed(m, k) == m->f->s)
+        x = nb_form_added_up(m->in->form[l->in[0]]);
     x.spread = s;
     m->in->form[k] = x;
 }
 
 /* Products of forms: what comes out. */
 
-static bool near(double a, double b)
-{
-    return fabs(a - b) <= 0.01 * fabs(b);
-}
-
-static bool term_is(form x, int k, int p, int r)
-{
-    return x.e[k] == 1 && x.l[k] == -1 && x.p[k] == p && x.r[k] == r;
-}
-
-static bool is_weights(form x)
-{
-    return x.n == 1 && term_is(x, 0, 0, 0) && near(x.a[0], 1);
-}
-
-/* scale weights (dp - mean) */
-static bool is_ds(const match *m, form x)
-{
-    int p = x.p[0] ? 0 : 1;
-    return x.n == 2 && term_is(x, p, 1, 0) && term_is(x, 1 - p, 0, 1) &&
-           near(x.a[p], m->f->scale) && near(x.a[1 - p], -m->f->scale);
-}
-
 /* The product of weights or of ds with `with` is `is`. */
-static void ends_in(match *m, form x, const nb_attention_side *with,
+static void ends_in(match *m, nb_form x, const nb_attention_side *with,
                     const nb_attention_side *is)
 {
     nb_attention_found *f = m->f;
-    bool weights = is_weights(x), ds = is_ds(m, x);
+    bool weights = nb_form_is_weights(x), ds = nb_form_is_ds(x, m->f->scale);
     bool over_keys = is_keys(m, with) && is_queries(m, is);
     bool over_queries = is_queries(m, with) && is_keys(m, is);
     if (weights && over_keys && f->o.line < 0 && agree(&f->v, with)) f->o = *is;
@@ -501,8 +426,8 @@ static void find_end(match *m, int k)
     nb_attention_side two[2];
     if (!is_product(m, k)) return;
     for (int i = 0; i < 2; i++) {
-        form x = m->in->form[line(m, k)->in[i]];
-        if (x.n && x.spread == FULL && take_apart(m, k, i, two))
+        nb_form x = m->in->form[line(m, k)->in[i]];
+        if (x.n && x.spread == NB_FULL && take_apart(m, k, i, two))
             ends_in(m, x, &two[0], &two[1]);
     }
 }
@@ -582,18 +507,41 @@ static bool fits(const match *m)
     return ok;
 }
 
-static bool set_places(nb_attention_found *f)
-{
-    f->back_at = earlier(earlier(earlier(-1, &f->dq), &f->dk), &f->dv);
-    f->at = earlier(f->back_at, &f->o);
-    if (f->at < 0 || f->v.line < 0 || f->v.line >= f->at) return false;
-    return f->back_at < 0 || (f->g.line >= 0 && f->g.line < f->back_at);
-}
-
 static bool is_end(const nb_attention_found *f, int k)
 {
     return k == f->o.line || k == f->dq.line || k == f->dk.line ||
            k == f->dv.line;
+}
+
+/* Whether line k is there at line `at`, or can be with all behind it: that is
+ * not one of the ends, but for o where it may be. */
+static bool is_there(const match *m, int k, int at, bool after_o)
+{
+    const nb_graph *g = m->in->graph;
+    bool *needed = m->in->needed;
+    memset(needed, 0, (size_t)g->n);
+    if (k >= 0) needed[k] = true;
+    for (int j = k; j >= at; j--) {
+        const nb_line *l = &g->line[j];
+        if (!needed[j] || (after_o && j == m->f->o.line)) continue;
+        if (is_end(m->f, j) || l->multi || l->op == &nb_op_part ||
+            (l->op && l->op->effect))
+            return false;
+        for (int i = 0; i < l->nin; i++)
+            needed[l->in[i]] = true;
+    }
+    return k >= 0;
+}
+
+static bool set_places(const match *m)
+{
+    nb_attention_found *f = m->f;
+    f->back_at = earlier(earlier(earlier(-1, &f->dq), &f->dk), &f->dv);
+    f->at = earlier(f->back_at, &f->o);
+    return f->at >= 0 && is_there(m, f->q.line, f->at, false) &&
+           is_there(m, f->k.line, f->at, false) &&
+           is_there(m, f->v.line, f->at, false) &&
+           (f->back_at < 0 || is_there(m, f->g.line, f->back_at, true));
 }
 
 /* Whether nobody needs the scores once its ends are made another way. */
@@ -634,12 +582,12 @@ bool nb_attention_find(nb_attention_lines *l, int k, nb_attention_found *f)
         !find_queries(&m))
         return false;
     memset(l->form, 0, (size_t)l->graph->n * sizeof *l->form);
-    l->form[k] = (form){.n = 1, .spread = FULL, .a = {1}, .e = {1}};
+    l->form[k] = (nb_form){.n = 1, .spread = NB_FULL, .a = {1}, .e = {1}};
     for (int j = k + 1; j < l->graph->n; j++) {
         find_form(&m, j);
         find_end(&m, j);
     }
-    if (!set_places(f) || !is_alone(&m)) return false;
+    if (!set_places(&m) || !is_alone(&m)) return false;
     follow(&m, &f->o), follow(&m, &f->dq);
     follow(&m, &f->dk), follow(&m, &f->dv);
     return fits(&m) && (m.mask.line < 0 || nb_attention_mask_ahead(

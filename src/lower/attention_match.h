@@ -25,7 +25,8 @@ typedef struct nb_attention_found {
     int64_t ahead;
     nb_attention_side q, k, v, g;    /* what is read */
     nb_attention_side o, dq, dk, dv; /* what is made; lines -1: not wanted */
-    int at, back_at; /* lines where the calls can stand, -1: none */
+    int at, back_at; /* lines before which the calls stand, -1: none; what they
+                        read is there, or can be moved there */
 } nb_attention_found;
 
 /* The program, with a node for each line; who uses lines; room for the work. */

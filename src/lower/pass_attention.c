@@ -21,9 +21,10 @@ typedef struct fused {
 } fused;
 
 typedef struct fusing {
+    const nb_graph *was;
     fused *all;
     int n, room;
-    int *to; /* by line as it was: what it is now */
+    int *to; /* by line as it was: what it is now, -1: nothing yet */
     int next;
 } fusing;
 
@@ -174,21 +175,55 @@ static bool insert(nb_rewrite *r, nb_op *op, const nb_attention_found *f,
     return ok;
 }
 
-/* The calls that stand at line k as it was, and what becomes of that line. */
+/* What line k is now, moved before the line looked at if it comes later; -1 if
+ * memory ran out. */
+static int bring(nb_rewrite *r, fusing *u, int k)
+{
+    if (u->to[k] >= 0) return u->to[k];
+    nb_line l = u->was->line[k];
+    for (int i = 0; i < l.nin; i++)
+        if (bring(r, u, l.in[i]) < 0) return -1;
+    if (!nb_line_own(&l)) return -1;
+    for (int i = 0; i < l.nin; i++)
+        l.in[i] = u->to[l.in[i]];
+    return u->to[k] = nb_rewrite_insert(r, l);
+}
+
+static bool bring_all(nb_rewrite *r, fusing *u, int n,
+                      const nb_attention_side *const *x, int *in)
+{
+    for (int i = 0; i < n; i++)
+        if ((in[i] = bring(r, u, x[i]->line)) < 0) return false;
+    return true;
+}
+
+static void becomes(fusing *u, const nb_attention_side *end, int line)
+{
+    if (end->line >= 0) u->to[end->line] = line;
+}
+
+/* The calls that stand at line k as it was. */
 static bool fuse_at(nb_rewrite *r, fusing *u, fused *a, int k)
 {
     const nb_attention_found *f = &a->found;
-    int in[INPUTS] = {u->to[f->q.line], u->to[f->k.line], u->to[f->v.line]};
-    if (k == f->at && !insert(r, &nb_op_attention, f, 3, in, a->part))
-        return false;
-    if (k == f->back_at) {
-        in[3] = a->part[0], in[4] = a->part[1], in[5] = u->to[f->g.line];
-        if (!insert(r, &nb_op_attention_back, f, 6, in, a->back)) return false;
+    const nb_attention_side *reads[] = {&f->q, &f->k, &f->v, &f->g};
+    int in[INPUTS];
+    if (k == f->at) {
+        if (!bring_all(r, u, 3, reads, in) ||
+            !insert(r, &nb_op_attention, f, 3, in, a->part))
+            return false;
+        becomes(u, &f->o, a->part[0]);
     }
-    if (k == f->o.line) r->is = a->part[0];
-    if (k == f->dq.line) r->is = a->back[0];
-    if (k == f->dk.line) r->is = a->back[1];
-    if (k == f->dv.line) r->is = a->back[2];
+    if (k == f->back_at) {
+        if (!bring_all(r, u, 3, reads, in) ||
+            !bring_all(r, u, 1, reads + 3, in + 5))
+            return false;
+        in[3] = a->part[0], in[4] = a->part[1];
+        if (!insert(r, &nb_op_attention_back, f, 6, in, a->back)) return false;
+        becomes(u, &f->dq, a->back[0]);
+        becomes(u, &f->dk, a->back[1]);
+        becomes(u, &f->dv, a->back[2]);
+    }
     return true;
 }
 
@@ -198,7 +233,10 @@ static bool visit(nb_rewrite *r, void *ctx)
     int k = u->next++;
     for (int i = 0; i < u->n; i++)
         if (!fuse_at(r, u, &u->all[i], k)) return false;
-    u->to[k] = r->is == NB_STAYS ? r->at : r->is;
+    if (u->to[k] >= 0)
+        r->is = u->to[k];
+    else
+        u->to[k] = r->at;
     return true;
 }
 
@@ -225,16 +263,16 @@ static bool rewrite(nb_graph *g, fusing *u)
 {
     u->to = nb_alloc((size_t)(g->n + 1) * sizeof *u->to);
     if (!u->to) return false;
-    for (int k = 0; k < g->nx; k++)
-        u->to[k] = k;
+    for (int k = 0; k < g->n; k++)
+        u->to[k] = k < g->nx ? k : -1;
     u->next = g->nx;
     return nb_graph_rewrite(g, visit, u) && nb_pass_dead(g);
 }
 
 bool nb_attention_fuse(nb_graph *g)
 {
-    fusing u = {0};
     nb_plan *p = nb_plan_draft(g);
+    fusing u = {.was = p ? p->graph : NULL};
     bool ok = p && find_all(p->graph, p->node, &u);
     if (ok && u.n) ok = rewrite(g, &u);
     nb_plan_free(p);

@@ -477,6 +477,36 @@ if INSIDE:
 
     # Sharing memory.
 
+    def test_attention_is_that_of_jax() -> None:
+        import jax
+        import jax.numpy as jnp
+
+        b, t, h, d = 2, 37, 2, 16
+        x, w = values(b, t, 3 * h * d), values(b, t, h * d)
+        x = np.asarray(jnp.asarray(np.sin(7 * x), jnp.bfloat16), np.float32)
+
+        def ours(x: nb.Tensor, w: nb.Tensor) -> nb.Tensor:
+            x = x.cast(nb.bfloat16).reshape(b, t, 3, h, d)
+            q, k, v = nb.unbind(x.permute(2, 0, 3, 1, 4))
+            past = nb.tril(nb.ones((t, t), dtype=nb.bool))
+            score = nb.where(past, q @ k.mT / d**0.5, -1e9)
+            y = (nb.softmax(score) @ v).swap_axes(1, 2).reshape(b, t, h * d)
+            return nb.sum(y.cast(nb.float32) * w)
+
+        def theirs(x: Any, w: Any) -> Any:
+            q, k, v = jnp.moveaxis(x.reshape(b, t, 3, h, d), 2, 0)
+            y = jax.nn.dot_product_attention(q, k, v, is_causal=True)
+            return jnp.sum(y.reshape(b, t, h * d) * w)
+
+        with nb.default_device("gpu"):
+            f = nb.compile(nb.grad(ours, argnums=(0, 1)))
+            got = f(nb.constant(x), nb.constant(w))
+            lowered = f.lower(nb.constant(x), nb.constant(w))
+            assert "attention_back" in lowered.ir("attention")
+        right = jax.grad(theirs, argnums=(0, 1))(x, w)
+        for y, z in zip(got, right, strict=True):
+            assert abs(y.numpy() - z).max() < 0.03 * abs(z).max()
+
     def test_dlpack() -> None:
         a = values(3, 4)
         x = nb.constant(a, device="gpu")
