@@ -186,6 +186,9 @@ static int64_t batch_of(const sim_layout *l)
 static bool epilogue_fits(const sim_desc *d, const sim_layout *to)
 {
     int e = d->at[7].number;
+    bool stray =
+        (d->at[8].pointer && !(e & BIAS)) || (d->at[11].pointer && !(e & AUX));
+    if (stray) return false;
     bool narrow = to->type == F16 || to->type == BF16;
     switch (e) {
     case 1: return true;
@@ -373,7 +376,7 @@ int cublasLtMatmul(void *handle, const sim_desc *d, const void *alpha, char *a,
     char *at[4] = {a, b, c, to};
     if (sim_fails(__func__)) return EXECUTION;
     if (!fits(d, al, bl, cl, dl) || !algo->number || n < algo->space ||
-        !aligned(algo, at))
+        (algo->space && (uintptr_t)space % 256) || !aligned(algo, at))
         return INVALID;
     sim_product *p = malloc(sizeof *p);
     if (!p) return EXECUTION;

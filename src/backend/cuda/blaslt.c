@@ -38,6 +38,8 @@ enum {
     EPILOGUE_AUX = 128
 };
 
+enum { ALIGN = 256 }; /* of workspaces */
+
 #define BLASLT(result, name, arguments) "cublasLt" #name,
 static const char *const names[] = {
 #include "backend/cuda/blaslt.def"
@@ -175,12 +177,13 @@ static bool describe_end(nb_blaslt_call *b)
     int64_t ld = nb_matrix_leap(g->m, g->n, g->c.row, g->c.column);
     int64_t step = g->nouter ? g->c.step[g->nouter - 1] : 0;
     const void *somewhere = (char *)NULL + 16; /* tells how they are aligned */
-    if (!set(b, DESC_EPILOGUE, &e, sizeof e) ||
-        !set(b, DESC_BIAS, &somewhere, sizeof somewhere) ||
-        !set(b, DESC_AUX, &somewhere, sizeof somewhere))
+    if (!set(b, DESC_EPILOGUE, &e, sizeof e)) return false;
+    if (g->bias.buffer >= 0 && !set(b, DESC_BIAS, &somewhere, sizeof somewhere))
         return false;
-    return g->kept.buffer < 0 || (set(b, DESC_AUX_LD, &ld, sizeof ld) &&
-                                  set(b, DESC_AUX_STEP, &step, sizeof step));
+    if (g->kept.buffer < 0) return true;
+    return set(b, DESC_AUX, &somewhere, sizeof somewhere) &&
+           set(b, DESC_AUX_LD, &ld, sizeof ld) &&
+           (!g->nouter || set(b, DESC_AUX_STEP, &step, sizeof step));
 }
 
 static int compute_of(nb_dtype d)
@@ -278,6 +281,7 @@ static bool run(nb_card_job *j, char *const *in, char *const *out,
     int64_t point[NB_MAX_DIMS] = {0};
     (void)out;
     if (!nb_card_enter(b->card)) return false;
+    workspace += ALIGN - (uintptr_t)workspace % ALIGN;
     for (;;) {
         int64_t moved[3] = {0};
         int i = g->nouter - 2;
@@ -350,7 +354,7 @@ nb_card_job *nb_blaslt_job(nb_card *c, const nb_gemm *g)
     nb_blaslt_call *b = open_call(c, g);
     if (!b) return NULL;
     if (nb_blaslt_choose(b)) {
-        b->job.workspace = b->choice.workspace;
+        if (b->choice.workspace) b->job.workspace = b->choice.workspace + ALIGN;
         return &b->job;
     }
     close_call(&b->job);
