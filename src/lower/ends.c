@@ -13,34 +13,12 @@
  * in memory for so long. */
 #include "lower/ends.h"
 
+#include "lower/ends_parts.h"
 #include "lower/formula.h"
-#include "lower/gemm.h"
 #include "lower/passes.h"
 
 #include <math.h>
 #include <string.h>
-
-/* A product, the nest after it, and how the one reads the other. */
-typedef struct pair {
-    nb_plan *p;
-    int s, t;           /* steps */
-    int load;           /* value of the nest */
-    int64_t run;        /* elements of memory that a vector is added to */
-    int store;          /* of the value that the product is to end as, */
-    int kept;           /* and of what a gelu is of, -1: none */
-    nb_gemm g;          /* as it becomes, but for its buffers: */
-    int bias, add, aux; /* loads; or -1 */
-} pair;
-
-static const nb_nest *nest_of(const pair *x)
-{
-    return x->p->step[x->t].nest;
-}
-
-static const nb_nest_value *value(const pair *x, int v)
-{
-    return &nest_of(x)->value[v];
-}
 
 /* Runs of memory of the result, all of one length and one after another. */
 static bool find_run(const nb_gemm *g, int64_t *run)
@@ -61,30 +39,31 @@ static bool same_strides(const nb_nest *x, const nb_nest_value *a,
 }
 
 /* Whether load v has one element for each place of a run. */
-static bool is_vector(const pair *x, int v)
+static bool is_vector(const nb_ending *x, int v)
 {
-    const nb_nest *n = nest_of(x);
+    const nb_nest *n = nb_ending_nest(x);
     for (int a = 0; a < n->naxes; a++) {
-        int64_t step = value(x, x->load)->stride[a];
+        int64_t step = nb_ending_value(x, x->load)->stride[a];
         bool within = step * n->size[a] <= x->run;
         if (step % x->run && !within) return false;
-        if (value(x, v)->stride[a] != (step % x->run ? step : 0)) return false;
+        if (nb_ending_value(x, v)->stride[a] != (step % x->run ? step : 0))
+            return false;
     }
     return true;
 }
 
 /* Elements that load v goes through. */
-static int64_t elements(const pair *x, int v)
+static int64_t elements(const nb_ending *x, int v)
 {
-    const nb_nest *n = nest_of(x);
+    const nb_nest *n = nb_ending_nest(x);
     int64_t count = 1;
     for (int a = 0; a < n->naxes; a++)
-        if (value(x, v)->stride[a]) count *= n->size[a];
+        if (nb_ending_value(x, v)->stride[a]) count *= n->size[a];
     return count;
 }
 
 /* The only load of the block that the product is in, of all of it. */
-static bool find_load(pair *x)
+static bool find_load(nb_ending *x)
 {
     const nb_step *s = &x->p->step[x->s], *t = &x->p->step[x->t];
     int block = s->buffer[s->gemm->c.buffer];
@@ -137,7 +116,7 @@ static double end_of(const nb_gemm *g, double sum, double aux)
 }
 
 typedef struct trial {
-    const pair *x;
+    const nb_ending *x;
     nb_formula f;
     double *room;
 } trial;
@@ -175,7 +154,7 @@ static double least_of(const nb_gemm *g, double product)
 static bool agrees(const trial *t, const nb_gemm *g, double eps)
 {
     enum { PRODUCTS = 81, OTHERS = 81 };
-    const pair *x = t->x;
+    const nb_ending *x = t->x;
     for (int i = 0; i < PRODUCTS; i++)
         for (int j = i % 8; j < OTHERS; j += 8) {
             double p = sample(i), other = sample(j);
@@ -206,7 +185,7 @@ static bool is_plain(const nb_formula *f)
 }
 
 /* Loads that take part: the product, a vector, one more of the result's kind. */
-static bool find_loads(pair *x, const nb_formula *f)
+static bool find_loads(nb_ending *x, const nb_formula *f)
 {
     bool product = false;
     x->bias = x->add = x->aux = -1;
@@ -215,7 +194,8 @@ static bool find_loads(pair *x, const nb_formula *f)
         if (v == x->load)
             product = true;
         else if (x->add < 0 &&
-                 same_strides(nest_of(x), value(x, v), value(x, x->load)))
+                 same_strides(nb_ending_nest(x), nb_ending_value(x, v),
+                              nb_ending_value(x, x->load)))
             x->add = v;
         else if (x->bias < 0 && is_vector(x, v))
             x->bias = v;
@@ -226,13 +206,13 @@ static bool find_loads(pair *x, const nb_formula *f)
 }
 
 /* An end that the formula is; what is added may be what a slope is at. */
-static bool find_end(pair *x, trial *t, nb_dtype stored)
+static bool find_end(nb_ending *x, trial *t, nb_dtype stored)
 {
     static const nb_gemm_end ends[] = {NB_END_NONE, NB_END_RELU, NB_END_GELU,
                                        NB_END_GELU_SLOPE};
     double eps = tolerance(stored);
     for (int i = 0; i < 4; i++) {
-        pair y = *x;
+        nb_ending y = *x;
         bool slope = ends[i] == NB_END_GELU_SLOPE;
         trial u = *t;
         u.x = &y;
@@ -250,17 +230,18 @@ static bool find_end(pair *x, trial *t, nb_dtype stored)
 }
 
 /* Whether the value of a store can be the product's. */
-static bool try_store(pair *x, int v, bool *is)
+static bool try_store(nb_ending *x, int v, bool *is)
 {
     trial t = {.x = x};
-    const nb_nest_value *store = value(x, v);
+    const nb_nest_value *store = nb_ending_value(x, v);
     *is = store->kind == NB_NEST_STORE && !store->offset &&
           nb_dtype_is_float(store->stored) &&
-          same_strides(nest_of(x), store, value(x, x->load));
+          same_strides(nb_ending_nest(x), store, nb_ending_value(x, x->load));
     if (!*is) return true;
     x->store = v;
-    t.room = nb_alloc_zero((size_t)nest_of(x)->n * sizeof *t.room);
-    bool ok = t.room && nb_formula_of(nest_of(x), store->arg[0], &t.f, is);
+    t.room = nb_alloc_zero((size_t)nb_ending_nest(x)->n * sizeof *t.room);
+    bool ok =
+        t.room && nb_formula_of(nb_ending_nest(x), store->arg[0], &t.f, is);
     x->g = *x->p->step[x->s].gemm;
     x->g.c.dtype = store->stored;
     *is = ok && *is && find_loads(x, &t.f) && find_end(x, &t, store->stored);
@@ -270,12 +251,12 @@ static bool try_store(pair *x, int v, bool *is)
 }
 
 /* What a gelu is of, if the nest stores that too. */
-static bool find_kept(pair *x)
+static bool find_kept(nb_ending *x)
 {
     x->kept = -1;
     if (x->g.end != NB_END_GELU) return true;
-    for (int v = 0; v < nest_of(x)->n; v++) {
-        pair y = *x;
+    for (int v = 0; v < nb_ending_nest(x)->n; v++) {
+        nb_ending y = *x;
         bool is;
         if (v == x->store) continue;
         if (!try_store(&y, v, &is)) return false;
@@ -284,202 +265,6 @@ static bool find_kept(pair *x)
             x->kept = v;
     }
     return true;
-}
-
-/* What is left */
-
-/* Marks what the nest still computes when its stores to the result and to what
- * is kept are gone, and these are loaded. */
-static void find_rest(const pair *x, bool *lives)
-{
-    const nb_nest *n = nest_of(x);
-    int made[2] = {value(x, x->store)->arg[0],
-                   x->kept < 0 ? -1 : value(x, x->kept)->arg[0]};
-    memset(lives, 0, (size_t)n->n);
-    for (int v = n->n - 1; v >= 0; v--) {
-        const nb_nest_value *k = &n->value[v];
-        bool stores = k->kind == NB_NEST_STORE;
-        lives[v] = lives[v] || (stores && v != x->store && v != x->kept);
-        if (!lives[v] || v == made[0] || v == made[1]) continue;
-        for (int i = 0; i < nb_nest_args(k); i++)
-            lives[k->arg[i]] = true;
-    }
-}
-
-static bool is_empty(const bool *lives, int n)
-{
-    for (int v = 0; v < n; v++)
-        if (lives[v]) return false;
-    return true;
-}
-
-/* The value that store v stored is read from where the product stores it. */
-static void read_back(nb_nest *n, int v)
-{
-    const nb_nest_value store = n->value[v];
-    nb_nest_value *made = &n->value[store.arg[0]];
-    nb_dtype d = made->dtype;
-    *made = store;
-    made->kind = NB_NEST_LOAD;
-    made->dtype = d;
-}
-
-static void drop_values(nb_nest *n, const bool *lives, int *is)
-{
-    int left = 0;
-    for (int v = 0; v < n->n; v++) {
-        is[v] = left;
-        if (!lives[v]) continue;
-        n->value[left] = n->value[v];
-        for (int i = 0; i < 3; i++)
-            if (i < nb_nest_args(&n->value[left]))
-                n->value[left].arg[i] = is[n->value[left].arg[i]];
-        left++;
-    }
-    n->n = left;
-}
-
-/* Buffers that no access has any more. */
-static void drop_buffers(nb_step *s)
-{
-    int left = 0;
-    for (int b = 0; b < s->nbuffers; b++) {
-        bool used = false;
-        for (int v = 0; v < s->nest->n; v++) {
-            nb_nest_value *k = &s->nest->value[v];
-            if (!nb_nest_in_memory(k) || k->buffer != b) continue;
-            k->buffer = left;
-            used = true;
-        }
-        if (used) s->buffer[left++] = s->buffer[b];
-    }
-    s->nbuffers = s->nest->nbuffers = left;
-}
-
-static bool shrink(const pair *x, bool *lives)
-{
-    nb_step *t = &x->p->step[x->t];
-    int *is = nb_alloc((size_t)t->nest->n * sizeof *is);
-    if (!is) return false;
-    read_back(t->nest, x->store);
-    if (x->kept >= 0) read_back(t->nest, x->kept);
-    drop_values(t->nest, lives, is);
-    drop_buffers(t);
-    nb_free(is);
-    return true;
-}
-
-/* Taking it in */
-
-static void beside(const pair *x, int v, nb_gemm_beside *to, int *block, int *n)
-{
-    const nb_step *t = &x->p->step[x->t];
-    if (v < 0) return;
-    to->dtype = value(x, v)->stored;
-    to->offset = value(x, v)->offset;
-    to->buffer = *n;
-    block[(*n)++] = t->buffer[value(x, v)->buffer];
-}
-
-static int line_of(const pair *x, int store)
-{
-    return x->p->step[x->t].buffer[value(x, store)->buffer];
-}
-
-/* The product with buffers of its own, the result's among them. */
-static void set_buffers(pair *x, int *block, int *n)
-{
-    const nb_step *s = &x->p->step[x->s];
-    memcpy(block, s->buffer, (size_t)s->nbuffers * sizeof *block);
-    *n = s->nbuffers;
-    block[x->g.c.buffer] = line_of(x, x->store);
-    x->g.c.offset = 0;
-    beside(x, x->bias, &x->g.bias, block, n);
-    beside(x, x->add, &x->g.add, block, n);
-    beside(x, x->aux, &x->g.kept, block, n);
-    beside(x, x->kept, &x->g.kept, block, n);
-}
-
-static void remove_step(nb_plan *p, int s)
-{
-    nb_step_free(&p->step[s]);
-    p->nsteps--;
-    memmove(&p->step[s], &p->step[s + 1],
-            (size_t)(p->nsteps - s) * sizeof *p->step);
-}
-
-static bool touches(const nb_plan *p, const nb_step *s, int block)
-{
-    for (int b = 0; b < s->nbuffers; b++)
-        if (s->buffer[b] == block) return true;
-    return p->place[s->line].root == block;
-}
-
-/* The last step before t that has to do with one of n blocks; s: none after
- * that. */
-static int last_before(const nb_plan *p, int s, int t, const int *block, int n)
-{
-    for (int u = t - 1; u > s; u--)
-        for (int b = 0; b < n; b++)
-            if (touches(p, &p->step[u], block[b])) return u;
-    return s;
-}
-
-static void move(nb_plan *p, int s, int to)
-{
-    nb_step moved = p->step[s];
-    memmove(&p->step[s], &p->step[s + 1], (size_t)(to - s) * sizeof moved);
-    p->step[to] = moved;
-}
-
-/* All that the product reads is there before the nest.  Where that is gone the
- * operands should not have to wait for it. */
-static bool take(pair *x, const int *block, int n, bool *lives)
-{
-    nb_plan *p = x->p;
-    nb_step *s = &p->step[x->s];
-    int *buffer = nb_alloc((size_t)n * sizeof *buffer);
-    bool gone = is_empty(lives, nest_of(x)->n);
-    int line = line_of(x, x->store);
-    if (!buffer || (!gone && !shrink(x, lives))) return nb_free(buffer), false;
-    memcpy(buffer, block, (size_t)n * sizeof *buffer);
-    nb_free(s->buffer);
-    s->buffer = buffer;
-    s->nbuffers = n;
-    p->group[s->line] = p->group[line];
-    s->line = line;
-    *s->gemm = x->g;
-    int to = gone ? last_before(p, x->s, x->t, block, n) : x->t - 1;
-    if (gone) remove_step(p, x->t);
-    move(p, x->s, to);
-    return true;
-}
-
-/* Whether it saves more than it costs. */
-static bool pays(const pair *x, bool gone)
-{
-    bool ends = x->g.end != NB_END_NONE || x->bias >= 0;
-    return gone || (ends && x->add < 0);
-}
-
-static bool consider(pair *x, bool *done)
-{
-    enum { MOST = 8 };
-    const nb_nest *n = nest_of(x);
-    bool *lives = nb_alloc((size_t)n->n + 1), ok = lives;
-    int block[MOST], blocks;
-    if (!ok) return false;
-    find_rest(x, lives);
-    bool needed = lives[x->load] && value(x, x->store)->arg[0] != x->load;
-    if (!needed && pays(x, is_empty(lives, n->n))) {
-        set_buffers(x, block, &blocks);
-        *done = (x->add < 0 ||
-                 last_before(x->p, x->s, x->t, block, blocks) == x->s) &&
-                nb_card_multiplies(x->p->device, &x->g);
-        if (*done) ok = take(x, block, blocks, lives);
-    }
-    nb_free(lives);
-    return ok;
 }
 
 /* The only step that reads the block of the product, a nest; -1: there is
@@ -509,16 +294,16 @@ static int reader_of(const nb_plan *p, int s)
  * is of. */
 static bool end_product(nb_plan *p, int s, bool *done)
 {
-    pair x = {.p = p, .s = s};
+    nb_ending x = {.p = p, .s = s};
     for (int b = 0; b < p->step[s].nbuffers; b++)
         if (p->step[s].buffer[b] >= p->graph->n) return true; /* a copy */
     if ((x.t = reader_of(p, s)) < 0) return true;
     if (!find_run(p->step[s].gemm, &x.run) || !find_load(&x)) return true;
-    for (int v = nest_of(&x)->n - 1; !*done && v >= 0; v--) {
+    for (int v = nb_ending_nest(&x)->n - 1; !*done && v >= 0; v--) {
         bool is;
         if (!try_store(&x, v, &is)) return false;
         if (!is) continue;
-        if (!find_kept(&x) || !consider(&x, done)) return false;
+        if (!find_kept(&x) || !nb_ending_take(&x, done)) return false;
     }
     return true;
 }
