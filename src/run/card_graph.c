@@ -177,61 +177,33 @@ static void name_piece(const nb_exec *e, const piece *x, char *text)
                               e->on_card[s].what);
 }
 
-/* Steps wait for those they have to where enough of them need not wait; a graph
- * that is a line is launched in less time. */
-static bool is_wide(const nb_card_order *o, const piece *x)
-{
-    int n = x->last - x->first + 1;
-    return n > 3 && 10 * (o->deepest + 1) <= 9 * n;
-}
-
-/* What step i of the piece waits for; end[j] was written down last for step j,
- * NULL: nothing was. */
-static bool wait_for(nb_card *card, const nb_card_order *o, int i, void **end,
-                     void **list)
-{
-    size_t n = 0;
-    for (int k = o->first[i]; k < o->first[i + 1]; k++)
-        if (end[o->step[k]]) list[n++] = end[o->step[k]];
-    return nb_card_capture_after(card, n, list);
-}
-
 static bool capture_steps(const nb_exec *e, const piece *x,
-                          const nb_card_doing *d, const nb_card_order *o,
-                          void **node)
+                          const nb_card_doing *d, void **node)
 {
     nb_card *card = nb_card_at(e->device - 1);
-    size_t n = (size_t)(x->last - x->first + 1);
-    void **end = nb_alloc_zero(2 * n * sizeof *end), **list = end + n;
-    bool ok = end;
-    for (int s = x->first, i = 0; ok && s <= x->last; s++, i++) {
+    bool ok = true;
+    for (int s = x->first; ok && s <= x->last; s++) {
         const nb_card_step *k = &e->on_card[s];
-        if (k->code && !k->blocks) continue;
-        ok = (!o->n || wait_for(card, o, i, end, list)) && d->step(d->ctx, s);
-        end[i] = ok ? nb_card_capture_node(card) : NULL;
-        if (ok && o->n && !end[i])
-            ok = nb_fail(NB_ERUNTIME, "%s: its end is several", k->what);
-        if (k->code) node[s] = end[i];
+        ok = d->step(d->ctx, s);
+        if (k->code && k->blocks) node[s] = nb_card_capture_node(card);
     }
-    nb_free(end);
     return ok;
 }
 
-static nb_card_graph *capture_piece(const nb_exec *e, const nb_frame *f,
-                                    const piece *x, const nb_card_doing *d,
-                                    void **node)
+/* A graph is a line, in the order of the steps: where steps that could run side
+ * by side did, it took longer to launch and no less to run. */
+static nb_card_graph *capture_piece(const nb_exec *e, const piece *x,
+                                    const nb_card_doing *d, void **node)
 {
     nb_card *card = nb_card_at(e->device - 1);
-    nb_card_order o;
     char names[NAMES];
-    if (!nb_card_order_find(&o, e, f, x->first, x->last)) return NULL;
-    if (!is_wide(&o, x)) o.n = 0;
-    bool ok = nb_card_capture_begin(card);
-    if (ok && !(ok = capture_steps(e, x, d, &o, node)))
+    if (!nb_card_capture_begin(card)) return NULL;
+    if (!capture_steps(e, x, d, node)) {
         nb_card_capture_give_up(card);
-    nb_card_order_free(&o);
+        return NULL;
+    }
     name_piece(e, x, names);
-    return ok ? nb_card_capture_end(card, names) : NULL;
+    return nb_card_capture_end(card, names);
 }
 
 /* What cannot be captured runs step by step; a card that has failed will say so
@@ -242,7 +214,7 @@ static take *capture(nb_exec *e, const nb_frame *f, const nb_card_doing *d)
     take *t = take_new(e, f);
     bool ok = t;
     for (int i = 0; ok && i < c->n; i++)
-        ok = (t->graph[i] = capture_piece(e, f, &c->piece[i], d, t->node));
+        ok = (t->graph[i] = capture_piece(e, &c->piece[i], d, t->node));
     if (ok) return t;
     if (nb_error_code() != NB_EMEMORY) c->unfit = true;
     nb_error_clear();
@@ -335,14 +307,14 @@ static take *nearest(const nb_card_pieces *c, const nb_frame *f,
     return best;
 }
 
-/* Another take, if that is worth it by now; where there is no room it takes the
- * place of the oldest, and has to be worth the more. */
+/* Another take, if that is worth it by now, the less the more there are; where
+ * there is no room it takes the place of the oldest. */
 static take *add(nb_exec *e, nb_frame *f, const nb_card_doing *d)
 {
     nb_card_reel *all = f->reel;
     int at = all->n;
     all->waited += e->pieces->steps;
-    if (all->waited <= all->worth) return NULL;
+    if (all->waited <= all->worth + at * e->pieces->steps) return NULL;
     take *t = capture(e, f, d);
     all->waited = 0;
     if (!t) return NULL;

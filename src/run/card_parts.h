@@ -30,16 +30,6 @@ bool nb_card_find_product(nb_exec *e, int s);
 bool nb_card_change_nest(nb_exec *e, int s, char *const *block,
                          nb_card_graph *g, void *node);
 
-/* Of steps in a row, counted from the first: those that step i waits for are
- * step[first[i]] up to first[i + 1]; depth: how many wait for one another before
- * it. */
-typedef struct nb_card_order {
-    int n, *first, *step, *depth, deepest;
-} nb_card_order;
-bool nb_card_order_find(nb_card_order *o, const nb_exec *e, const nb_frame *f,
-                        int first, int last);
-void nb_card_order_free(nb_card_order *o);
-
 /* What of e, which is loaded, may be graphs. */
 bool nb_card_cut(nb_exec *e);
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { THREAD_LOCAL = 1, SET = 1 };
+enum { THREAD_LOCAL = 1 };
 
 struct nb_card_graph {
     nb_card *card;
@@ -81,14 +81,6 @@ void *nb_card_capture_node(nb_card *c)
     int result = c->api->StreamGetCaptureInfo(capture.stream, &status, &id,
                                               &graph, &node, &n);
     return result == 0 && n == 1 ? node[0] : NULL;
-}
-
-bool nb_card_capture_after(nb_card *c, size_t n, void **node)
-{
-    return nb_card_check(
-        c,
-        c->api->StreamUpdateCaptureDependencies(capture.stream, node, n, SET),
-        "capturing");
 }
 
 /* The graph, if nothing spoilt it. */

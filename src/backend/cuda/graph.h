@@ -20,10 +20,8 @@ bool nb_card_graphs_wanted(void);
 
 bool nb_card_capture_begin(nb_card *c);
 
-/* What has been written down last, NULL if that is not one thing; what comes
- * next waits for those, and for nothing else. */
+/* What has been written down last, NULL if that is not one thing. */
 void *nb_card_capture_node(nb_card *c);
-bool nb_card_capture_after(nb_card *c, size_t n, void **node);
 
 /* Ends it in any case.  what: the names of its ops, for errors. */
 nb_card_graph *nb_card_capture_end(nb_card *c, const char *what);
