@@ -67,7 +67,8 @@ void nb_frame_free(const nb_exec *e, nb_frame *f);
 /* Bytes of the arena, after which the workspace begins. */
 size_t nb_frame_arena(const nb_exec *e);
 
-/* Fails: what memory that cannot be had is for. */
+/* Fails: what memory that cannot be had is for; on a card also what is alive
+ * there.  Other errors stay what they are. */
 void *nb_exec_explain(const nb_exec *e);
 
 /* x with its elements in order, in a buffer. */

@@ -70,8 +70,10 @@ static int largest_below(const nb_plan *p, int64_t bytes)
 void *nb_exec_explain(const nb_exec *e)
 {
     const nb_plan *p = e->plan;
-    nb_text t = {0};
+    nb_text t = {0}, full = {0};
     int64_t below = INT64_MAX;
+    if (nb_error_code() && nb_error_code() != NB_EMEMORY) return NULL;
+    nb_text_add(&full, "%s", e->device ? nb_error_message() : "out of memory");
     for (int i = 0, k; i < 3 && (k = largest_below(p, below)) >= 0; i++) {
         const nb_line *l = &p->graph->line[k];
         nb_text_add(&t, "%s %s%s of %lld bytes", i ? "," : "", l->op->name,
@@ -80,10 +82,11 @@ void *nb_exec_explain(const nb_exec *e)
     }
     nb_error_clear();
     nb_fail(NB_EMEMORY,
-            "out of memory: the program needs %lld bytes besides its "
-            "arguments, the largest:%s",
-            (long long)e->bytes, nb_text_get(&t));
+            "%s: the program needs %lld bytes besides its arguments, the "
+            "largest:%s",
+            nb_text_get(&full), (long long)e->bytes, nb_text_get(&t));
     nb_text_free(&t);
+    nb_text_free(&full);
     return NULL;
 }
 
