@@ -236,7 +236,7 @@ static int64_t count_true(const char *data, int rank, const int64_t *size,
 
 /* The places where the mask is true, axis by axis.  One without axes names
  * element 0 of its new axis, or nothing. */
-static bool add_mask(picks *s, nb_tensor *mask, int first)
+static bool add_mask(picks *s, nb_tensor *mask, int first, int device)
 {
     int64_t size[NB_MAX_RANK], stride[NB_MAX_RANK];
     int rank = nb_rank(mask);
@@ -250,8 +250,8 @@ static bool add_mask(picks *s, nb_tensor *mask, int first)
     if (ok) count_true(data, rank, size, stride, places, n);
     for (int d = 0; ok && d < (rank ? rank : 1); d++) {
         s->axes[s->n] = first + d;
-        s->index[s->n] = nb_on_at_once(
-            nb_constant(NB_I64, 1, &n, places + d * n), nb_device_of(mask));
+        s->index[s->n] =
+            nb_on_at_once(nb_constant(NB_I64, 1, &n, places + d * n), device);
         ok = s->index[s->n++];
     }
     nb_free(places);
@@ -295,6 +295,14 @@ static bool check_range(const plan *p, const picks *s, int k)
     return ok;
 }
 
+/* Values at hand are where x is, and so is what has no axes. */
+static int device_of(const plan *p, int k)
+{
+    const nb_tensor *t = p->tensor[k].tensor;
+    bool follows = p->tensor[k].checked || nb_rank(t) == 0;
+    return nb_device_of(follows ? p->x : t);
+}
+
 static bool find_picks(const plan *p, picks *s)
 {
     bool ok = true;
@@ -302,7 +310,8 @@ static bool find_picks(const plan *p, picks *s)
     *s = (picks){0};
     for (int k = 0; ok && k < p->ntensors; k++) {
         if (is_mask(p->tensor[k].tensor)) {
-            ok = add_mask(s, p->tensor[k].tensor, p->tensor[k].first);
+            ok = add_mask(s, p->tensor[k].tensor, p->tensor[k].first,
+                          device_of(p, k));
             continue;
         }
         s->axes[s->n] = p->tensor[k].first;
@@ -430,6 +439,8 @@ static nb_tensor *choose(const plan *p, const struct mode *m, nb_tensor *old,
     unsigned behind = 0;
     int rank = kept_sizes(p, p->at, size), kept = 0;
     nb_tensor *mask = p->tensor[0].tensor;
+    if (p->tensor[0].checked) mask = nb_on_at_once(mask, device_of(p, 0));
+    if (!mask) return NULL;
     for (int d = 0; d < p->rank; d++)
         if (!(p->picked >> d & 1) && kept++ >= p->at) behind |= 1u << d;
     if (!(value = fitted(value, rank, size)) || !old) return NULL;
