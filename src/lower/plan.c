@@ -50,13 +50,14 @@ static int device_of(const nb_graph *g)
     return 0;
 }
 
-static nb_plan *plan_new(nb_graph *g, bool any_size)
+static nb_plan *plan_new(nb_graph *g, bool any_size, int alone)
 {
     nb_plan *p = nb_alloc_zero(sizeof *p);
     if (!p) return nb_graph_free(g), NULL;
     p->graph = g;
     p->any_size = any_size;
-    p->device = device_of(g);
+    p->alone = alone;
+    p->device = alone ? alone : device_of(g);
     p->no_code = !p->device && !nb_pass_is_on("code");
     if (nb_plan_nodes(p) && nb_plan_fuse(p) && dump(p, "fuse") &&
         nb_plan_bytes(p) && nb_plan_chain(p) && dump(p, "chain") &&
@@ -68,12 +69,17 @@ static nb_plan *plan_new(nb_graph *g, bool any_size)
 
 nb_plan *nb_plan_new(nb_graph *g)
 {
-    return plan_new(g, false);
+    return plan_new(g, false, 0);
 }
 
 nb_plan *nb_plan_new_any_size(nb_graph *g)
 {
-    return plan_new(g, true);
+    return plan_new(g, true, 0);
+}
+
+nb_plan *nb_plan_new_alone(nb_graph *g, int device)
+{
+    return plan_new(g, false, device);
 }
 
 nb_plan *nb_plan_draft(const nb_graph *g)
@@ -200,7 +206,7 @@ static bool find_library(nb_plan *p)
     if (!p->device) return true;
     p->library = nb_alloc_zero((size_t)p->graph->n + 1);
     bool ok = p->library;
-    for (int k = 0; ok && !p->any_size && k < p->graph->n; k++) {
+    for (int k = 0; ok && !p->any_size && !p->alone && k < p->graph->n; k++) {
         const nb_line *l = &p->graph->line[k];
         nb_gemm g;
         bool found;

@@ -46,6 +46,7 @@ typedef struct nb_plan {
     bool no_code;     /* every call runs by itself, none by a nest */
     int device;       /* that all lines are on; 0: the CPU */
     bool *library;    /* by line, on a card: products that a library makes */
+    bool alone;       /* one block of a card runs all of it */
     bool any_size;    /* what depends on sizes stays as it is for others */
     nb_tensor **node; /* kept: a stand-in for each line, with its call */
     nb_place *place;
@@ -82,6 +83,10 @@ int nb_plan_fullest(const nb_plan *p, const nb_life *l, int64_t *bytes);
 /* Takes the graph.  A plan for any size has the same form at all sizes. */
 nb_plan *nb_plan_new(nb_graph *g);
 nb_plan *nb_plan_new_any_size(nb_graph *g);
+
+/* The same for one block of threads of a card: nothing is a library's, and no
+ * sum is cut so that many blocks could share it. */
+nb_plan *nb_plan_new_alone(nb_graph *g, int device);
 
 /* The same steps once more, with a graph of their own: numbers may be changed,
  * then it is finished: stand-ins, blocks. */

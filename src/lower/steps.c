@@ -262,7 +262,8 @@ static bool split_last(nb_plan *p)
     nb_nest *first, *second;
     nb_step *s = &p->step[p->nsteps - 1];
     int was = s->nbuffers;
-    if (!nb_nest_splits(s->nest, p->any_size, p->device)) return true;
+    if (p->alone || !nb_nest_splits(s->nest, p->any_size, p->device))
+        return true;
     if (!nb_nest_split(s->nest, p->any_size, p->device, &first, &second, bytes))
         return false;
     nb_nest_free(s->nest);

@@ -445,27 +445,47 @@ static void pairs(nb_text *t, const nb_cuda_walk *w)
     }
 }
 
-void nb_cuda_prelude(nb_text *t, const nb_cuda_walk *walk)
+/* What kernels of these need besides what their values call. */
+typedef struct needs {
+    bool arithmetic, halves, philox, extremes, divisors, hiding, low_exp;
+    bool wide, ragged;
+} needs;
+
+static void find_needs(const nb_cuda_walk *w, needs *all)
 {
-    const nb_nest *x = walk->nest;
-    written w = {.t = t};
-    bool divides_by = false, hides = false, low = false;
+    const nb_nest *x = w->nest;
+    all->arithmetic |= has(x, divides);
+    all->halves |= has(x, halves_it);
+    all->philox |= has(x, draws);
+    all->extremes |= has(x, is_of_floats);
+    all->wide |= w->wide;
+    all->ragged |= w->ragged;
     for (int k = 0; k < x->n; k++) {
-        divides_by |= nb_cuda_is_divisor(walk, k);
-        hides |= walk->raw[k];
-        low |= nb_cuda_is_below_one(walk, k);
+        all->divisors |= nb_cuda_is_divisor(w, k);
+        all->hiding |= w->raw[k];
+        all->low_exp |= nb_cuda_is_below_one(w, k);
     }
+}
+
+void nb_cuda_prelude(nb_text *t, int n, const nb_cuda_walk *const *walk)
+{
+    written w = {.t = t};
+    needs all = {0};
+    for (int i = 0; i < n; i++)
+        find_needs(walk[i], &all);
     nb_text_add(t, "%s", basics);
-    if (has(x, divides)) nb_text_add(t, "%s", arithmetic);
-    if (has(x, halves_it)) nb_text_add(t, "%s", halves);
-    if (has(x, draws)) nb_text_add(t, "%s", philox);
-    if (has(x, is_of_floats)) nb_text_add(t, "%s", extremes);
-    if (divides_by) nb_text_add(t, "%s", divisors);
-    if (hides) nb_text_add(t, "%s", hiding);
-    if (low) nb_text_add(t, "%s", low_exp);
-    pairs(t, walk);
-    nb_text_add(t, "typedef %s I;\n", walk->wide ? "long long" : "int");
-    if (walk->ragged) nb_text_add(t, "%s", reaching);
-    for (int k = 0; k < x->n; k++)
-        need(&w, x, &x->value[k]);
+    if (all.arithmetic) nb_text_add(t, "%s", arithmetic);
+    if (all.halves) nb_text_add(t, "%s", halves);
+    if (all.philox) nb_text_add(t, "%s", philox);
+    if (all.extremes) nb_text_add(t, "%s", extremes);
+    if (all.divisors) nb_text_add(t, "%s", divisors);
+    if (all.hiding) nb_text_add(t, "%s", hiding);
+    if (all.low_exp) nb_text_add(t, "%s", low_exp);
+    nb_text_add(t, "typedef %s I;\n", all.wide ? "long long" : "int");
+    if (all.ragged) nb_text_add(t, "%s", reaching);
+    for (int i = 0; i < n; i++) {
+        pairs(t, walk[i]);
+        for (int k = 0; k < walk[i]->nest->n; k++)
+            need(&w, walk[i]->nest, &walk[i]->nest->value[k]);
+    }
 }

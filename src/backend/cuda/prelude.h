@@ -12,7 +12,7 @@
 const char *nb_cuda_type(nb_dtype d);
 const char *nb_cuda_stored(nb_dtype d);
 
-/* Functions that the values of a nest call:
+/* Functions that the values of n nests call:
  *     s_NAME_TYPE(a, b, c)    an instruction
  *     c_FROM_TO(x)            a conversion, of 16-bit floats too
  *     r_KIND_TYPE(a, b)       two parts of a reduction as one
@@ -22,7 +22,7 @@ const char *nb_cuda_stored(nb_dtype d);
  *     pairs_K(y, x)           of value K, which is paired
  *     take<V>(p, at, end, whole, fill), give(p, at, end, whole, x)
  *     hide(x)                 of what is kept as it lies in memory */
-void nb_cuda_prelude(nb_text *t, const nb_cuda_walk *w);
+void nb_cuda_prelude(nb_text *t, int n, const nb_cuda_walk *const *w);
 
 /* Their names; what a reduction of nothing is, as an expression. */
 void nb_cuda_scalar_name(nb_text *t, nb_scalar s, nb_dtype compute);

@@ -19,7 +19,7 @@ static void kernel(nb_printer *p, const char *called)
 {
     const nb_cuda_walk *w = &p->w;
     int nb = p->x->nbuffers, np = p->x->param ? p->x->nparams : 0;
-    nb_cuda_prelude(p->t, w);
+    nb_cuda_prelude(p->t, 1, &w);
     nb_print_vector_types(p);
     OUT(p, "struct args { char *b[%d]; long long n[%d]; };\n", nb ? nb : 1,
         np ? np : 1);

@@ -72,6 +72,7 @@ static void load_vectors(nb_printer *p, int q)
         if (v->kind != NB_NEST_LOAD || !p->w.needed[q][k]) continue;
         if (!p->w.raw[k] && !is_read_at(p, k, q)) continue;
         if (!nb_cuda_is_vector(&p->w, v) || p->w.tile >= 0) continue;
+        if (p->held && p->held[k]) continue;
         nb_print_line(p);
         OUT(p, "V%d_%s x%d = ", p->w.lanes, nb_cuda_stored(v->stored), k);
         if (p->w.raw[k])
@@ -133,7 +134,7 @@ static void store_one(nb_printer *p, int k)
         return;
     }
     nb_print_line(p);
-    OUT(p, "if (live) {");
+    OUT(p, p->all && p->all[k] ? "{" : "if (live) {");
     p->depth++;
     nb_print_store(p, k);
     p->depth--;
@@ -143,8 +144,13 @@ static void store_one(nb_printer *p, int k)
 
 static void accumulate(nb_printer *p, int k)
 {
-    char total[32], of[64];
-    snprintf(total, sizeof total, "a%d", k);
+    char total[64], of[64];
+    int parts = nb_printer_totals(p);
+    if (parts > 1)
+        snprintf(total, sizeof total, "A%d[(e * %d + l) %% %d]", k, p->w.lanes,
+                 parts);
+    else
+        snprintf(total, sizeof total, "a%d", k);
     nb_text one = {0}, *was = p->t;
     p->t = &one;
     nb_print_name(p, nb_printer_value(p, k)->arg[0]);

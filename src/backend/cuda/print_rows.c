@@ -114,11 +114,32 @@ static void end_pairs(nb_printer *p, int k)
     OUT(p, ";");
 }
 
+int nb_printer_totals(const nb_printer *p)
+{
+    enum { TOTALS = 4 };
+    bool enough = p->w.lanes >= TOTALS || p->w.turns * p->w.lanes >= TOTALS;
+    return p->apart && enough ? TOTALS : 1;
+}
+
+static void begin_parts(nb_printer *p, int k, int parts)
+{
+    const nb_nest_value *v = nb_printer_value(p, k);
+    nb_print_line(p);
+    OUT(p, "%s A%d[%d] = {", nb_cuda_type(v->dtype), k, parts);
+    for (int i = 0; i < parts; i++) {
+        OUT(p, i ? ", " : "");
+        nb_cuda_neutral(p->t, v->reduce, v->dtype);
+    }
+    OUT(p, "};");
+}
+
 static void begin_totals(nb_printer *p, int q)
 {
+    int parts = nb_printer_totals(p);
     for (int k = 0; k < p->x->n; k++) {
         const nb_nest_value *v = nb_printer_value(p, k);
         if (!totals(p, k, q)) continue;
+        if (v->kind == NB_NEST_REDUCE && parts > 1) begin_parts(p, k, parts);
         nb_print_line(p);
         if (nb_cuda_is_paired(&p->w, k)) {
             begin_pairs(p, k);
@@ -141,12 +162,32 @@ static void prepare(nb_printer *p, int k)
     OUT(p, "const divisor d%d = divide_by(v%d);", k, k);
 }
 
+/* Totals apart become one, by halves. */
+static void end_parts(nb_printer *p, int k, int parts)
+{
+    for (int half = parts / 2; half; half /= 2)
+        for (int i = 0; i < half; i++) {
+            char a[32], b[32];
+            snprintf(a, sizeof a, "A%d[%d]", k, i);
+            snprintf(b, sizeof b, "A%d[%d]", k, i + half);
+            nb_print_line(p);
+            if (half > 1)
+                OUT(p, "%s = ", a);
+            else
+                OUT(p, "a%d = ", k);
+            nb_print_combine(p, k, a, b);
+            OUT(p, ";");
+        }
+}
+
 static void end_totals(nb_printer *p, int q)
 {
+    int parts = nb_printer_totals(p);
     for (int k = 0; k < p->x->n; k++) {
         const nb_nest_value *v = nb_printer_value(p, k);
         if (!totals(p, k, q) || v->kind != NB_NEST_REDUCE) continue;
         if (nb_cuda_is_paired(&p->w, k)) end_pairs(p, k);
+        if (parts > 1) end_parts(p, k, parts);
         nb_print_fold(p, k);
         nb_print_line(p);
         OUT(p, "%s v%d = a%d;", nb_cuda_type(v->dtype), k, k);
@@ -161,7 +202,7 @@ static void level(nb_printer *p, int q)
         if (p->w.inside[k] || p->w.ready[k] != q) continue;
         if (v->kind == NB_NEST_STORE) {
             nb_print_line(p);
-            OUT(p, "if (live && member == 0) {");
+            OUT(p, p->all && p->all[k] ? "{" : "if (live && member == 0) {");
             p->depth++;
             nb_print_store(p, k);
             p->depth--;
@@ -189,7 +230,7 @@ static void declare_kept(nb_printer *p)
     }
 }
 
-static void passes(nb_printer *p)
+void nb_print_passes(nb_printer *p)
 {
     declare_kept(p);
     for (int q = 0; q < p->w.npasses; q++) {
@@ -223,5 +264,5 @@ void nb_print_rows(nb_printer *p)
     OUT(p, "const I inner = ");
     nb_print_count(p, true);
     OUT(p, ";");
-    passes(p);
+    nb_print_passes(p);
 }

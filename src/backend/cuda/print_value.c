@@ -54,11 +54,22 @@ static void given(nb_printer *p, const nb_nest_value *v)
     OUT(p, "(%s)%s(i64)p.b[%d])", nb_cuda_stored(v->stored), of, v->buffer);
 }
 
+void nb_print_held(nb_printer *p, int k)
+{
+    OUT(p, "h%d_%d[", p->number, k);
+    if (p->w.inside[k])
+        OUT(p, "(u * %d + e) * %d + l]", p->w.turns, p->w.lanes);
+    else
+        OUT(p, "u]");
+}
+
 static void load(nb_printer *p, int k)
 {
     const nb_nest_value *v = nb_printer_value(p, k);
     nb_print_convert(p, v->stored, v->dtype, "");
-    if (nb_cuda_is_turned(&p->w, v))
+    if (p->held && p->held[k])
+        nb_print_held(p, k);
+    else if (nb_cuda_is_turned(&p->w, v))
         nb_print_turned(p, k);
     else if (nb_printer_reads_ahead(p, k))
         OUT(p, p->w.lanes > 1 ? "x%d[e].x[l]" : "x%d[e]", k);

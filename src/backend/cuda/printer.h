@@ -10,6 +10,11 @@ typedef struct nb_printer {
     const nb_nest *x;
     nb_cuda_walk w;
     int depth;
+    /* Of nests inside a kernel (solo.h): the number of this one; by value,
+     * loads that are in registers and stores that every thread makes. */
+    int number;
+    const bool *held, *all;
+    bool apart; /* points in turn add to totals apart, of which none waits */
 } nb_printer;
 
 #define OUT(p, ...) nb_text_add((p)->t, __VA_ARGS__)
@@ -36,6 +41,7 @@ void nb_print_name(nb_printer *p, int k);
 void nb_print_convert(nb_printer *p, nb_dtype from, nb_dtype to,
                       const char *open);
 void nb_print_combine(nb_printer *p, int k, const char *a, const char *b);
+void nb_print_held(nb_printer *p, int k);       /* where it is in registers */
 bool nb_printer_writes(const nb_nest_value *v); /* it is a variable */
 void nb_print_define(nb_printer *p, int k);
 void nb_print_store(nb_printer *p, int k);
@@ -45,8 +51,13 @@ void nb_print_vector_types(nb_printer *p);
 void nb_print_keeping(nb_printer *p, int k);
 /* All lanes of a turn of pass q. */
 void nb_print_lanes(nb_printer *p, int q);
+/* How many totals a thread has of each reduction: 1, or as many as it goes
+ * through in turn. */
+int nb_printer_totals(const nb_printer *p);
 /* The team's total of value k, to all its members. */
 void nb_print_fold(nb_printer *p, int k);
+/* All passes of a unit with inner axes. */
+void nb_print_passes(nb_printer *p);
 
 /* All values of a nest without inner axes; one that is in a tile. */
 void nb_print_points(nb_printer *p);

@@ -131,6 +131,28 @@ static void choose_form(nb_cuda_walk *w)
     if (x->inner) choose_team(w);
 }
 
+/* By one block: teams so large that all threads have something to do. */
+static void choose_in_block(nb_cuda_walk *w, int threads, unsigned how)
+{
+    const nb_nest *x = w->nest;
+    bool shared = x->inner && !goes_in_order(x);
+    w->vector = shared ? best(x, true) : -1;
+    w->team = w->ahead = w->lanes = 1;
+    w->tile = w->head = -1;
+    w->plain = true;
+    if (how & NB_WALK_VECTORS) nb_cuda_choose_exact_lanes(w);
+    if (w->lanes == 1) w->vector = -1;
+    count(w);
+    int64_t vectors = w->inner;
+    while (shared && w->team < NB_CUDA_WARP && w->team < vectors &&
+           (how & NB_WALK_WARPS || w->total * w->team * 2 <= threads))
+        w->team *= 2;
+    if (shared && w->total == 1 && vectors >= 4 * NB_CUDA_WARP &&
+        threads > NB_CUDA_WARP)
+        w->team = threads;
+    w->units = threads / w->team;
+}
+
 /* Whether a place in memory, or a number of points, is more than 31 bits. */
 static bool is_wide(const nb_nest *x)
 {
@@ -219,8 +241,10 @@ bool nb_cuda_is_divisor(const nb_cuda_walk *w, int k)
 bool nb_cuda_is_paired(const nb_cuda_walk *w, int k)
 {
     const nb_nest_value *v = &w->nest->value[k];
-    if (v->kind != NB_NEST_REDUCE || v->dtype != NB_F32) return false;
-    if (v->reduce != NB_MAX && (v->reduce != NB_MIN || w->ragged)) return false;
+    bool most = v->reduce == NB_MAX, least = v->reduce == NB_MIN;
+    if (w->plain || v->kind != NB_NEST_REDUCE || v->dtype != NB_F32)
+        return false;
+    if (!most && (!least || w->ragged)) return false;
     const nb_nest_value *of = &w->nest->value[v->arg[0]];
     bool half = of->stored == NB_BF16 || of->stored == NB_F16;
     return half && of->kind == NB_NEST_LOAD && nb_cuda_is_vector(w, of);
@@ -293,7 +317,7 @@ static void find_kept(nb_cuda_walk *w)
 {
     w->blocks = 1;
     if (keep(w, false, KEPT_BYTES) <= KEPT_BYTES) return;
-    int bytes = keep(w, true, RAW_BYTES);
+    int bytes = w->plain ? RAW_BYTES + 1 : keep(w, true, RAW_BYTES);
     if (bytes > RAW_BYTES) keep(w, false, 0);
     if (bytes <= RAW_BYTES) w->blocks = MOST_THREADS / nb_cuda_threads(w);
 }
@@ -306,7 +330,7 @@ static void choose_turns(nb_cuda_walk *w)
     w->turns = known ? (int)turns : 0;
 }
 
-bool nb_cuda_walk_plan(nb_cuda_walk *w, const nb_nest *x)
+static bool plan(nb_cuda_walk *w, const nb_nest *x, int threads, unsigned how)
 {
     size_t n = (size_t)x->n + 1;
     *w = (nb_cuda_walk){.nest = x};
@@ -315,9 +339,13 @@ bool nb_cuda_walk_plan(nb_cuda_walk *w, const nb_nest *x)
     w->kept = nb_alloc(n * sizeof *w->kept);
     w->raw = nb_alloc_zero(n);
     if (!w->ready || !w->inside || !w->kept || !w->raw) return false;
-    choose_form(w);
+    if (threads)
+        choose_in_block(w, threads, how);
+    else
+        choose_form(w);
     count(w);
-    if (!x->inner && w->tile < 0 && w->total >= MANY_UNITS * 8) w->ahead = 4;
+    bool many = w->total >= MANY_UNITS * 8;
+    if (!threads && !x->inner && w->tile < 0 && many) w->ahead = 4;
     choose_turns(w);
     w->wide = is_wide(x);
     find_ready(w);
@@ -327,4 +355,15 @@ bool nb_cuda_walk_plan(nb_cuda_walk *w, const nb_nest *x)
         if (!(w->needed[q] = nb_alloc_zero(n))) return false;
     find_kept(w);
     return true;
+}
+
+bool nb_cuda_walk_plan(nb_cuda_walk *w, const nb_nest *x)
+{
+    return plan(w, x, 0, 0);
+}
+
+bool nb_cuda_walk_block(nb_cuda_walk *w, const nb_nest *x, int threads,
+                        unsigned how)
+{
+    return plan(w, x, threads, how);
 }

@@ -43,6 +43,7 @@ typedef struct nb_cuda_walk {
     bool *inside;        /* by value: differs along the inner axes */
     int *kept;           /* by value: the pass that keeps it for later, or -1 */
     bool *raw;           /* by value: kept as it lies in memory */
+    bool plain;          /* nothing is, nor compared in pairs */
     int blocks;          /* of a processor, that registers should allow */
     bool *needed[NB_CUDA_PASSES]; /* by value: at each point of that pass */
 } nb_cuda_walk;
@@ -50,9 +51,16 @@ typedef struct nb_cuda_walk {
 bool nb_cuda_walk_plan(nb_cuda_walk *w, const nb_nest *x);
 void nb_cuda_walk_free(nb_cuda_walk *w);
 
+/* The same by one block of threads, which takes all units in rounds: of vectors
+ * where they lie so, by whole warps where memory is read as it lies. */
+enum { NB_WALK_VECTORS = 1, NB_WALK_WARPS = 2 };
+bool nb_cuda_walk_block(nb_cuda_walk *w, const nb_nest *x, int threads,
+                        unsigned how);
+
 /* The first steps of a plan: lanes along the vector axis; a tile, if some load
  * is turned. */
 void nb_cuda_choose_lanes(nb_cuda_walk *w);
+void nb_cuda_choose_exact_lanes(nb_cuda_walk *w); /* in rows of whole vectors */
 bool nb_cuda_choose_tile(nb_cuda_walk *w);
 
 /* Vectors of a row of the vector axis. */

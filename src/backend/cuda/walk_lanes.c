@@ -109,6 +109,11 @@ static void choose_ragged(nb_cuda_walk *w, int narrow)
     if (!most) w->lanes = lanes;
 }
 
+void nb_cuda_choose_exact_lanes(nb_cuda_walk *w)
+{
+    choose_exact(w, NB_CUDA_VECTOR);
+}
+
 void nb_cuda_choose_lanes(nb_cuda_walk *w)
 {
     choose_exact(w, NB_CUDA_VECTOR);
