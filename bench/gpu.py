@@ -25,7 +25,6 @@ import numpy as np
 from gpu_rows import ROWS, SMALL, Row, jax, jnp, torch
 
 import nabla as nb
-from nabla import _nabla
 
 
 class Runner(NamedTuple):
@@ -87,7 +86,7 @@ def of_ours(row: Row) -> Runner:
     f = nb.compile(row.ours, donate_argnums=tuple(range(row.carries)))
     return Runner(
         again(f, x, row.carries),
-        lambda: _nabla.device_wait(1),
+        nb.synchronize,
         lambda y: flat(y, lambda p: np.asarray(p.astype("float32"))),
     )
 

@@ -66,7 +66,6 @@ def of_nabla(o: argparse.Namespace, card: str) -> Parts:
     import gpt2
 
     import nabla as nb
-    from nabla import _nabla
 
     with nb.default_device(card):
         p = {k: nb.constant(x) for k, x in parameters(o).items()}
@@ -83,13 +82,7 @@ def of_nabla(o: argparse.Namespace, card: str) -> Parts:
             loss, *state[:] = step(*state, batch, nb.constant(t))
         return loss
 
-    if card == "cpu":
-        return call, lambda: None, lambda: 0
-    return (
-        call,
-        lambda: _nabla.device_wait(1),
-        lambda: _nabla.device_memory(1)[1],
-    )
+    return call, nb.synchronize, lambda: nb.memory_stats(card)["most"]
 
 
 # JAX.
