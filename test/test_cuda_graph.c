@@ -6,6 +6,7 @@
  * calls of the driver; every test in a process of its own. */
 #include "backend/cuda/graph.h"
 #include "backend/cuda/memory.h"
+#include "base/memory.h"
 #include "core/tensor.h"
 #include "nabla/nabla.h"
 #include "support/alone.h"
@@ -618,6 +619,39 @@ TEST(jobs_are_part_of_graphs)
     nb_executable_drop(e);
 }
 
+/* In each of some runs, one of which makes a graph, the nth allocation fails: an
+ * error may come of it, and nothing else.  How often there was one. */
+static int fail_at(nb_executable *e, int64_t nth)
+{
+    int struck = 0;
+    for (int i = 0; i < 10; i++) {
+        need(nb_scope_open() == NB_OK);
+        nb_tensor *y[2], *x[] = {numbers(1, ROWS, i), numbers(1, ROWS, 7 * i)};
+        int ny = 2;
+        nb_fault_set(nth);
+        bool ok = nb_executable_run(e, 2, x, &ny, y) == NB_OK;
+        struck += !nb_fault_is_set();
+        nb_fault_set(0);
+        need(ok || nb_error_code() == NB_EMEMORY);
+        nb_error_clear();
+        need(!ok || is_right(step, ROWS, i, y));
+        nb_scope_close(0, NULL);
+    }
+    return struck;
+}
+
+TEST(memory_may_run_out_while_a_graph_is_made)
+{
+    open_scope();
+    int64_t nth = 0;
+    for (int struck = 1; struck && nth < 200;) {
+        nb_executable *e = compiled(step, 1);
+        struck = fail_at(e, ++nth);
+        nb_executable_drop(e);
+    }
+    need(nth > 10 && nth < 200);
+}
+
 /* Memory of the card that a program gave back is trimmed between its runs. */
 TEST(memory_is_given_back_between_runs)
 {
@@ -655,6 +689,7 @@ int main(void)
         cmocka_unit_test(steps_wait_for_what_they_need),
         cmocka_unit_test(products_of_a_library_are_part_of_graphs),
         cmocka_unit_test(jobs_are_part_of_graphs),
+        cmocka_unit_test(memory_may_run_out_while_a_graph_is_made),
         cmocka_unit_test(memory_is_given_back_between_runs),
     };
     return cmocka_run_group_tests(tests, make, unmake);
