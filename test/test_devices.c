@@ -269,6 +269,33 @@ TEST(views_may_begin_anywhere)
     nb_scope_close(0, NULL);
 }
 
+/* Programs of one call are known again by what tells it apart: its op, its
+ * attributes, which inputs are one, what is a number. */
+TEST(calls_that_are_alike_are_told_apart)
+{
+    nb_tensor *x = begin(), *y = nb_mul(x, nb_num(3));
+    nb_tensor *zero = nb_to_device(nb_reduce_sum(nb_num(10), 0, NULL, 0), 1);
+    need(nb_realize(y) == NB_OK && zero && nb_realize(zero) == NB_OK);
+    for (int i = 0; i < 3; i++) {
+        float n = (float)(i + 1);
+        need(holds(nb_add(x, y), (float[]){4, 8, 12, 16, 20, 24}));
+        need(holds(nb_add(x, x), (float[]){2, 4, 6, 8, 10, 12}));
+        need(holds(nb_add(y, x), (float[]){4, 8, 12, 16, 20, 24}));
+        need(holds(nb_sub(y, x), (float[]){2, 4, 6, 8, 10, 12}));
+        need(holds(nb_add(x, nb_num(n)),
+                   (float[]){1 + n, 2 + n, 3 + n, 4 + n, 5 + n, 6 + n}));
+        need(holds(nb_add(x, zero), (float[]){11, 12, 13, 14, 15, 16}));
+        need(holds(nb_reduce_sum(x, 1, (int64_t[]){0}, false),
+                   (float[]){5, 7, 9}));
+        need(holds(nb_reduce_sum(x, 1, (int64_t[]){1}, false),
+                   (float[]){6, 15}));
+        need(
+            holds(nb_reduce_sum(x, 1, (int64_t[]){1}, true), (float[]){6, 15}));
+        need(nb_rank(nb_reduce_sum(x, 1, (int64_t[]){1}, true)) == 2);
+    }
+    nb_scope_close(0, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +309,7 @@ int main(void)
         cmocka_unit_test(executables_tell_devices_apart),
         cmocka_unit_test(keys_are_made_where_numbers_are),
         cmocka_unit_test(files_take_what_is_on_a_card),
+        cmocka_unit_test(calls_that_are_alike_are_told_apart),
     };
     return cmocka_run_group_tests(tests, make, unmake);
 }
