@@ -160,7 +160,7 @@ static const product products[] = {
     {"km,kn->mn", {20, 33}, {20, 17}, 1},
     {"mk,nk->mn", {33, 20}, {17, 20}, 1},
     {"mk,kn->nm", {33, 20}, {20, 17}, 1},
-    {"mk,k->m", {33, 20}, {20}, 1},
+    {"mk,k->m", {33, 20}, {20}, 0},          /* better a loop */
     {"abk,kn->abn", {3, 5, 16}, {16, 9}, 1}, /* m is two */
     {"abk,kn->bna", {3, 5, 16}, {16, 9}, 1}, /* one is outer */
     {"bmk,bkn->bmn", {3, 5, 16}, {3, 16, 9}, 1},

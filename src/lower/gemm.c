@@ -159,8 +159,8 @@ static bool next_axis(const form *f, int kind, int *x)
     return once;
 }
 
-/* The axes of the largest matrices that lie as such; scalar products are better
- * summed by loops. */
+/* The axes of the largest matrices that lie as such; products with vectors read
+ * all of a matrix once, which loops do as fast as memory is. */
 static bool choose(const form *f, int *m, int *n, int *k)
 {
     double best = 0;
@@ -171,14 +171,15 @@ static bool choose(const form *f, int *m, int *n, int *k)
     for (; next_axis(f, M, &x);) {
         for (y = -2; next_axis(f, N, &y);) {
             double size = (double)extent(f, x) * (double)extent(f, y);
-            bool fits =
-                lies(f, A, x, z) && lies(f, B, z, y) && lies(f, C, x, y);
+            bool fits = extent(f, x) > 1 && extent(f, y) > 1 &&
+                        lies(f, A, x, z) && lies(f, B, z, y) &&
+                        lies(f, C, x, y);
             if (fits && size > best) best = size, *m = x, *n = y, *k = z;
             if (y < 0) break;
         }
         if (x < 0) break;
     }
-    return best > 1;
+    return best > 0;
 }
 
 static void fill_part(const form *f, int t, int x, int y, nb_gemm_part *p)

@@ -20,7 +20,7 @@ static const char ends[] =
 #include "backend/cuda/multiply_end.cu"
     ;
 
-enum { OUTER = 6, LEAST = 16, MOST_BLOCKS = 65535 };
+enum { OUTER = 6, LEAST = 16 };
 
 /* Of a block, and of a warp or, of floats, of a thread. */
 typedef struct tile {
@@ -76,7 +76,7 @@ static nb_gemm by_rows(const nb_gemm *from)
 
 bool nb_multiply_takes(const nb_gemm *g)
 {
-    double blocks = 1;
+    double elements = (double)g->m * (double)g->n;
     bool same = g->c.dtype == g->a.dtype ||
                 (is_half(g->a.dtype) && g->c.dtype == NB_F32);
     const nb_gemm_beside *beside[] = {&g->add, &g->bias, &g->kept};
@@ -84,12 +84,11 @@ bool nb_multiply_takes(const nb_gemm *g)
         same =
             same && (beside[i]->buffer < 0 || beside[i]->dtype == g->c.dtype);
     for (int i = 0; i < g->nouter; i++)
-        blocks *= (double)g->outer[i];
+        elements *= (double)g->outer[i];
     return same && g->a.dtype == g->b.dtype && nb_dtype_is_float(g->a.dtype) &&
            g->m >= LEAST && g->n >= LEAST && g->k >= LEAST &&
            g->m <= INT32_MAX / 2 && g->n <= INT32_MAX / 2 &&
-           g->k <= INT32_MAX / 2 && g->nouter <= OUTER &&
-           blocks <= (double)MOST_BLOCKS * 1024;
+           g->k <= INT32_MAX / 2 && g->nouter <= OUTER && elements <= 0x1p40;
 }
 
 /* Whether vectors of so many bytes can be read: they begin at multiples. */
@@ -111,7 +110,22 @@ static int64_t tiles_of(const multiply *x, const tile *t)
     return n;
 }
 
-/* The largest tiles that there are enough of. */
+/* Elements of a stage: rows as they lie in memory, and eight more each. */
+static int tile_of(bool turned, int rows, int columns)
+{
+    return turned ? columns * (rows + 8) : rows * (columns + 8);
+}
+
+/* Bytes of shared memory that stages of halves take. */
+static size_t shared_of(const multiply *x, const tile *t)
+{
+    if (!is_half(x->g.a.dtype)) return 0;
+    return 2 * (size_t)t->stages *
+           (size_t)(tile_of(x->a_turned, t->bm, t->bk) +
+                    tile_of(x->b_turned, t->bk, t->bn));
+}
+
+/* The largest tiles that there are enough of, and room for. */
 static tile choose(const multiply *x)
 {
     static const tile of_halves[] = {{128, 256, 32, 64, 64, 4},
@@ -123,7 +137,8 @@ static tile choose(const multiply *x)
     bool half = is_half(x->g.a.dtype), wide = x->g.a.dtype == NB_F64;
     const tile *list = half ? of_halves : wide ? of_doubles : of_floats;
     int n = half ? 3 : wide ? 1 : 2, i = 0;
-    while (i < n - 1 && tiles_of(x, &list[i]) < x->card->processors)
+    while (i < n - 1 && (tiles_of(x, &list[i]) < x->card->processors ||
+                         shared_of(x, &list[i]) > x->card->shared_most))
         i++;
     return list[i];
 }
@@ -170,12 +185,6 @@ static void write_types(nb_text *t, const nb_gemm *g)
 static void define(nb_text *t, const char *name, int64_t value)
 {
     nb_text_add(t, "#define %s %lld\n", name, (long long)value);
-}
-
-/* Elements of a stage: rows as they lie in memory, and eight more each. */
-static int tile_of(bool turned, int rows, int columns)
-{
-    return turned ? columns * (rows + 8) : rows * (columns + 8);
 }
 
 /* 16 x 8 of C, of 16 x 16 of A, by a warp. */
@@ -250,24 +259,10 @@ static void find_arguments(multiply *x)
 
 static void find_grid(multiply *x)
 {
-    const tile *t = &x->tile;
-    int64_t outer = 1;
-    int stage =
-        tile_of(x->a_turned, t->bm, t->bk) + tile_of(x->b_turned, t->bk, t->bn);
-    for (int i = 0; i < x->g.nouter; i++)
-        outer *= x->g.outer[i];
-    int64_t high = outer < MOST_BLOCKS ? outer : 1;
-    while (high == 1 && outer >= MOST_BLOCKS) { /* as two factors */
-        int64_t part = MOST_BLOCKS;
-        while (outer % part)
-            part--;
-        high = part;
-    }
-    x->grid[0] = (unsigned)(tiles_of(x, t) / outer);
-    x->grid[1] = (unsigned)high;
-    x->grid[2] = (unsigned)(outer / high);
+    x->grid[0] = (unsigned)tiles_of(x, &x->tile);
+    x->grid[1] = x->grid[2] = 1;
     x->threads = (unsigned)threads_of(x);
-    x->shared = is_half(x->g.a.dtype) ? (unsigned)(2 * t->stages * stage) : 0;
+    x->shared = (unsigned)shared_of(x, &x->tile);
 }
 
 static char *at(char *const *buffer, int which, int64_t offset, nb_dtype d)

@@ -26,11 +26,16 @@ struct outer {
     i64 c;
 };
 
+FN int tiles(const product &p)
+{
+    return (p.m + BM - 1) / BM * ((p.n + BN - 1) / BN);
+}
+
 /* Where the matrices of this block begin. */
 FN outer outer_at(const product &p)
 {
     outer at = {0, 0, 0};
-    i64 left = blockIdx.y + (i64)gridDim.y * blockIdx.z;
+    i64 left = blockIdx.x / tiles(p);
     for (int i = p.nouter - 1; i >= 0; i--) {
         i64 x = left % p.size[i];
         left /= p.size[i];
@@ -45,9 +50,9 @@ FN outer outer_at(const product &p)
 FN void place_tile(const product &p, int &m, int &n)
 {
     int down = (p.m + BM - 1) / BM, across = (p.n + BN - 1) / BN;
-    int band = blockIdx.x / (8 * across), first = 8 * band;
+    int tile = blockIdx.x % tiles(p), first = tile / (8 * across) * 8;
     int height = down - first < 8 ? down - first : 8;
-    int left = blockIdx.x % (8 * across);
+    int left = tile % (8 * across);
     m = (first + left % height) * BM;
     n = left / height * BN;
 }

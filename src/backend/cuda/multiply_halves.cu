@@ -3,31 +3,38 @@ NB_CUDA(
  * that.  Tiles of A and B come to shared memory by asynchronous copies, STAGES
  * of them in flight, lying there as in memory: A_TURNED, m runs; B_TURNED, k
  * runs.  Eight elements behind each row keep its neighbours in other banks. */
-FN void copy_vector(T *to, const T *from, int n, bool wide)
+FN void copy_vector(T *to, const T *from)
 {
-    n = n < 0 ? 0 : n > 8 ? 8 : n;
-    if (wide) {
-        u32 at = (u32)__cvta_generic_to_shared(to);
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                     :: "r"(at), "l"(from), "r"(2 * n));
-        return;
-    }
+    u32 at = (u32)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :: "r"(at), "l"(from));
+}
+
+FN void copy_some(T *to, const T *from, int n)
+{
     for (int i = 0; i < 8; i++)
         to[i] = i < n ? from[i] : (T)0;
 }
 
-/* Rows of a tile of `rows` x `columns`, of which so many are there. */
+/* A tile of `rows` x `columns`, of which so many are there; each thread has its
+ * place in every STEP-th row. */
 template <int rows, int columns>
 FN void copy_tile(T *to, const T *from, i64 leap, int down, int across,
                   bool wide)
 {
-    UNROLL
-    for (int v = threadIdx.x; v < rows * columns / 8; v += THREADS) {
-        int r = v / (columns / 8), c = v % (columns / 8) * 8;
-        int n = r < down ? across - c : 0;
-        copy_vector(to + r * (columns + 8) + c,
-                    n > 0 ? from + r * leap + c : from, n, wide);
+    const int per = columns / 8, step = THREADS / per;
+    int r = threadIdx.x / per, c = threadIdx.x % per * 8;
+    to += r * (columns + 8) + c;
+    from += r * leap + c;
+    if (wide && down >= rows && across >= columns) {
+        UNROLL
+        for (int i = 0; i < rows / step; i++)
+            copy_vector(to + i * step * (columns + 8), from + i * step * leap);
+        return;
     }
+    for (int i = 0; i < rows / step; i++)
+        copy_some(to + i * step * (columns + 8), from + i * step * leap,
+                  r + i * step < down ? across - c : 0);
 }
 
 FN void copy_stage(const product &p, const T *a, const T *b, T *to, int m,
@@ -121,12 +128,12 @@ multiply(const product p)
     for (int s = 0; s < steps; s++) {
         asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2));
         __syncthreads();
+        multiply_stage(sum, stage + s % STAGES * (A_TILE + B_TILE), wm, wn);
         int next = s + STAGES - 1;
         if (next < steps)
             copy_stage(p, a, b, stage + next % STAGES * (A_TILE + B_TILE), m, n,
                        next * BK);
         asm volatile("cp.async.commit_group;" ::);
-        multiply_stage(sum, stage + s % STAGES * (A_TILE + B_TILE), wm, wn);
     }
     int lane = threadIdx.x % 32;
     UNROLL
