@@ -569,10 +569,11 @@ def gpu() -> Count:
         print("no card here: left out (the simulated one is part of c)")
         return Count()
     print("on the card of this machine:", answer.strip())
-    own = ("cuda_card", "cuda_build", "cuda_graph", "devices", "cuda_ops", "cuda_forms")
+    own = "card build graph bad same ops forms".split()
     files = [f"test/python/test_{name}.py" for name in PYTHON_THERE]
     return total(
-        [card_test(name) for name in own]
+        [card_test(f"cuda_{name}") for name in own]
+        + [card_test("devices"), sanitized()]
         + [card_test(name, NABLA_TEST_DEVICE="gpu") for name in THERE]
         + [card_test("shard_card")]
         + [card_test(f"shard_{n}", **few) for n, few in ON_A_CARD.items()]
@@ -587,6 +588,12 @@ ON_A_CARD = {
     "ops": {"NABLA_SHARD_CARDS": "1", "NABLA_SHARD_CASES": "4"},
     "programs": {"NABLA_SHARD_CARDS": "1", "NABLA_SHARD_PROGRAMS": "50"},
 }
+
+
+def sanitized() -> Count:
+    """Every family of kernels under compute-sanitizer, where that is."""
+    made = subprocess.run(["tools/sanitize"])
+    return Count(int(not made.returncode), int(made.returncode not in (0, 77)))
 
 
 def card_test(name: str, **environment: str) -> Count:

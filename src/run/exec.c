@@ -294,7 +294,7 @@ int64_t nb_exec_temporaries(const nb_exec *e)
         int64_t bytes = holds ? node->op->needs(&c) : 0;
         if (bytes > most) most = bytes;
     }
-    return p->arena + p->tiles * nb_threads() + most;
+    return p->arena + p->tiles * nb_threads() + most + (int64_t)e->workspace;
 }
 
 static void count_bytes(nb_exec *e)

@@ -96,6 +96,90 @@ if not INSIDE:
         assert said.count("RuntimeWarning") == 1
         assert said.endswith("Device(type=cpu,id=0) Device(type=cpu,id=0)\n")
 
+    SIMULATED = {
+        "NABLA_CUDA_DRIVER": os.environ.get("NABLA_SIM_LIBRARY") or str(SIM),
+        "NABLA_NVRTC": os.environ.get("NABLA_SIM_LIBRARY") or str(SIM),
+    }
+    simulated = pytest.mark.skipif(
+        not Path(SIMULATED["NABLA_NVRTC"]).exists(), reason="no simulated card"
+    )
+
+    # Says what goes wrong on the card, and that the CPU computes all the same.
+    TRY = """
+import numpy as np
+def attempt(f):
+    try: print("done:", f())
+    except Exception as e: print(type(e).__name__ + ":", e)
+    print("cpu:", (nb.ones(3) * 2).sum().item())
+"""
+
+    @simulated
+    def test_an_old_driver() -> None:
+        said = run(
+            TRY + "attempt(lambda: nb.ones(2).cuda())",
+            **SIMULATED | {"NABLA_SIM_VERSION": "11080"},
+        )
+        assert "RuntimeError: Device(type=gpu,id=0) is not present: " in said
+        assert "CUDA 11.8" in said and said.endswith("cpu: 6.0\n")
+
+    @simulated
+    def test_without_nvrtc() -> None:
+        said = run(
+            TRY + "x = nb.ones(2).cuda()\n"
+            "attempt(lambda: x.cpu().tolist())\n"
+            "attempt(lambda: nb.exp(x).numpy())\n",
+            **SIMULATED
+            | {"NABLA_NVRTC": "none", "NABLA_CACHE_DIR": "/nowhere"},
+        )
+        assert said.startswith("done: [1.0, 1.0]\ncpu: 6.0\nRuntimeError: ")
+        assert "NVRTC is needed, but NABLA_NVRTC is none" in said
+        assert said.endswith("cpu: 6.0\n")
+
+    @simulated
+    def test_a_full_card() -> None:
+        said = run(
+            TRY + "kept = []\n"
+            "def fill():\n"
+            "    while True:\n"
+            "        x = nb.arange(1000000.0, device='gpu') + len(kept)\n"
+            "        kept.append(x.realize())\n"
+            "attempt(fill)\n"
+            "n = len(kept)\n"
+            "assert n > 10 and kept[-1][0].item() == n - 1\n"
+            "kept.clear()\n"
+            "attempt(lambda: nb.arange(9.0, device='gpu').sum().item())\n",
+            **SIMULATED | {"NABLA_SIM_MEMORY": str(1 << 26)},
+        )
+        assert said.startswith("MemoryError: out of memory on GPU 0: ")
+        assert "blocks" in said and "; the largest: " in said
+        assert said.endswith("cpu: 6.0\ndone: 36.0\ncpu: 6.0\n")
+
+    @simulated
+    def test_a_capsule_of_another_device() -> None:
+        said = run(
+            TRY + "class P:\n"
+            "    def __init__(self, d): self.d = d\n"
+            "    def __dlpack_device__(self): return self.d\n"
+            "    def __dlpack__(self, **how): return 1\n"
+            "attempt(lambda: nb.from_dlpack(P((2, 7))))\n"
+            "attempt(lambda: nb.from_dlpack(P((10, 0))))\n"
+            "import ctypes\n"
+            "c = nb.ones(4).__dlpack__()\n"
+            "get = ctypes.pythonapi.PyCapsule_GetPointer\n"
+            "get.restype = ctypes.c_void_p\n"
+            "get.argtypes = [ctypes.py_object, ctypes.c_char_p]\n"
+            "at = get(c, b'dltensor') + 8\n"
+            "ctypes.c_int32.from_address(at).value = 2\n"
+            "attempt(lambda: nb.from_dlpack(c))\n",
+            **SIMULATED,
+        )
+        lines = said.splitlines()
+        assert lines[0].startswith("RuntimeError: ") and "(2, 7)" in lines[0]
+        assert lines[2].startswith("RuntimeError: ") and "(10, 0)" in lines[2]
+        assert lines[4].startswith("ValueError: ")
+        assert "is not memory of gpu:0" in lines[4]
+        assert lines[1::2] == ["cpu: 6.0"] * 3
+
 
 if INSIDE:
     GPU = nb.Accelerator()
@@ -240,8 +324,8 @@ if INSIDE:
         x = nb.constant([1.0, 2.0], device="gpu")
         for y in (copy.copy(x), copy.deepcopy(x), x.clone(), x.detach()):
             assert y.device == GPU and y.tolist() == [1.0, 2.0]
-        y = pickle.loads(pickle.dumps(x))
-        assert y.tolist() == [1.0, 2.0]
+        y = pickle.loads(pickle.dumps(x))  # wherever it is read
+        assert y.device == nb.CPU() and y.tolist() == [1.0, 2.0]
 
     @pytest.mark.parametrize("suffix", ["npz", "safetensors"])
     def test_files(tmp_path: Path, suffix: str) -> None:
@@ -474,6 +558,71 @@ if INSIDE:
             a,
         )
         compare(lambda x: nb.linalg.solve(x, x[0]), a, tolerance=1e-3)
+
+    def test_arrays_of_numpy_pick() -> None:
+        a = values(4, 5)
+        some = np.array([True, False, True, False])
+        compare(lambda x: (x[some], x[np.array(False)], x[:, [True] * 5]), a)
+        compare(lambda x: x.at[some].set(1.0), a)
+        compare(lambda x: x.at[some].add(np.ones(5, "float32")), a)
+        compare(lambda x: (nb.unique_values(x > 0), *nb.nonzero(x > 0)), a)
+
+    def test_waiting_and_memory() -> None:
+        nb.synchronize()
+        nb.synchronize("gpu")
+        nb.synchronize("cpu")
+        before = nb.memory_stats()
+        x = (nb.arange(300000.0, device="gpu") + 1).realize()
+        during = nb.memory_stats("gpu:0")
+        assert during["used"] - before["used"] >= 1200000
+        assert during["most"] >= during["used"] and during["all"] > 1 << 30
+        del x
+        after = nb.memory_stats(GPU)
+        assert after["used"] < before["used"] + 4096  # programs keep some
+        assert after["kept"] >= 1200000
+        nb.empty_cache()
+        assert nb.memory_stats()["kept"] < after["kept"]
+        assert nb.memory_stats("cpu")["all"] == 0
+        with pytest.raises(RuntimeError, match="not present"):
+            nb.synchronize("gpu:250")
+
+    def test_sizes_that_change() -> None:
+        f = nb.compile(
+            lambda x: (nb.softmax(x, axis=0), x.sum(), x @ x.T),
+            dynamic_dims={0: {0: "n"}},
+        )
+        for n in (3, 1, 7, 64, 0, 5):
+            compare(f, values(n, 4))
+        assert f.stats.misses == 2  # one for each device
+        assert f.stats.fallbacks == 0
+
+    def test_donated_memory_is_taken() -> None:
+        f = nb.compile(lambda x: x * 2 + 1, donate_argnums=(0,))
+        x = nb.constant(values(1000), device="gpu") * 1
+        want = x.realize().numpy() * 2 + 1
+        at = address(x)
+        y = f(x)
+        assert address(y) == at
+        np.testing.assert_allclose(y.numpy(), want, rtol=1e-6)
+        with pytest.raises(RuntimeError, match="donated"):
+            x.numpy()
+
+    def test_what_a_program_needs() -> None:
+        def f(x: nb.Tensor) -> nb.Tensor:
+            return nb.sum(nb.softmax(x @ x.T))
+
+        c, a = nb.compile(f), nb.constant(values(1000, 8), device="gpu")
+        a.realize()
+        used = nb.memory_stats()["used"]
+        c(a).realize()
+        most = nb.memory_stats()["most"]
+        plan = c.memory()
+        assert plan.arguments == 32000 and plan.results == 4
+        assert plan.temporaries >= 4000000  # the product
+        assert abs(most - used - plan.temporaries) < 65536
+        told = nb.explain(f)(a)
+        assert abs(told.peak_bytes - plan.temporaries - 32004) < 4096
+        assert told.kernels
 
     # Sharing memory.
 
