@@ -240,7 +240,7 @@ SHARED = {
 
 
 def mpi_cards(way: str, **environment: str) -> Count:
-    """Devices of two processes that are simulated cards, which talk that way."""
+    """Devices of two processes that are simulated cards and talk that way."""
     said, ok = mpirun(
         2, "build/test/test_shard_card", way, **SIMULATED | environment
     )

@@ -153,7 +153,9 @@ class DeviceMesh:
                 raise ValueError(
                     f"mesh @{name}: {len(found)} {what} for {count} places"
                 )
-        on = refs and [0 if r.type == "cpu" else number(r) for r in refs]
+        on = None
+        if refs is not None:
+            on = [0 if r.type == "cpu" else number(r) for r in refs]
         self._mesh = _nabla.mesh_new(
             self, name, names, sizes, ids, on, bandwidth, spill, mask
         )

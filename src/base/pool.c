@@ -17,12 +17,12 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/signals.h"
 
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -217,13 +217,12 @@ static void stop(void)
  * for the threads of the program. */
 static int start(int count)
 {
-    sigset_t all, before;
+    sigset_t before;
     if (!pool.registered)
         pool.registered =
             !pthread_atfork(NULL, NULL, start_anew) && !atexit(stop);
     if (!pool.registered) return 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    nb_signals_block(&before);
     for (; pool.workers < count; pool.workers++) {
         pthread_t *t = &pool.worker[pool.workers];
         if (pthread_create(t, NULL, work, NULL)) break;

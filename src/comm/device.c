@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/signals.h"
 #include "comm/local.h"
 #include "comm/remote.h"
 #include "comm/stats.h"
@@ -19,7 +20,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -172,16 +172,11 @@ static worker *idle_worker(void)
 
 static bool add_worker(void)
 {
-    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE,
-                              SIGILL}; /* of a thread */
     worker *w = idle_worker();
-    sigset_t all, before;
+    sigset_t before;
     if (!w) return false;
     sem_init(&w->go, 0, 0);
-    sigfillset(&all);
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        sigdelset(&all, own[i]);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    nb_signals_block(&before);
     int rc = pthread_create(&w->thread, NULL, work, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc)

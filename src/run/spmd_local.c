@@ -70,8 +70,8 @@ static nb_tensor *follow(nb_localiser *m, nb_tensor *x,
 nb_tensor *nb_localiser_value(nb_localiser *m, int line, const nb_spec *want)
 {
     const nb_tensor *global = m->node[line];
-    const nb_variant *v = nb_variants_find(&m->there, line, want);
-    if (v) return v->x;
+    const nb_variant *v = want ? nb_variants_find(&m->there, line, want) : NULL;
+    if (v || !want) return v ? v->x : NULL;
     const nb_reshard_plan *p =
         nb_variants_plan(&m->there, line, global, want, &v);
     nb_tensor *x = p ? follow(m, to_stored(v->x, global), p) : NULL;

@@ -768,5 +768,6 @@ if INSIDE:
         for f in (loss, nb.grad(loss), nb.compile(nb.grad(loss))):
             with nb.default_device(GPU):
                 found = f(*split)
-            np.testing.assert_allclose(found.numpy(), f(w, x).numpy(), rtol=1e-5)
+            want = f(w, x).numpy()
+            np.testing.assert_allclose(found.numpy(), want, rtol=1e-5)
             assert found.device == GPU
