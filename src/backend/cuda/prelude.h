@@ -23,6 +23,8 @@ const char *nb_cuda_stored(nb_dtype d);
  *     take<V>(p, at, end, whole, fill), give(p, at, end, whole, x)
  *     hide(x)                 of what is kept as it lies in memory */
 void nb_cuda_prelude(nb_text *t, int n, const nb_cuda_walk *const *w);
+/* Its part for the forms of kernels. */
+void nb_cuda_prelude_forms(nb_text *t, int n, const nb_cuda_walk *const *w);
 
 /* Their names; what a reduction of nothing is, as an expression. */
 void nb_cuda_scalar_name(nb_text *t, nb_scalar s, nb_dtype compute);

@@ -12,7 +12,7 @@ void nb_print_line(nb_printer *p)
 
 static bool has_outer_lanes(const nb_printer *p)
 {
-    return !p->x->inner && p->w.lanes > 1;
+    return p->w.lanes > 1 && !(p->x->inner >> p->w.vector & 1);
 }
 
 static void kernel(nb_printer *p, const char *called)

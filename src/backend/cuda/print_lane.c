@@ -83,6 +83,11 @@ static void load_vectors(nb_printer *p, int q)
     }
 }
 
+void nb_print_vector(nb_printer *p, int k)
+{
+    vector_address(p, k, true);
+}
+
 void nb_print_keeping(nb_printer *p, int k)
 {
     nb_print_line(p);
@@ -211,6 +216,7 @@ void nb_print_lanes(nb_printer *p, int q)
         OUT(p, "if (!whole && (i%d + l < 0 || i%d + l >= end)) continue;", a,
             a);
     }
+    if (p->w.columns) nb_print_column(p, q);
     lane(p, q);
     p->depth--;
     nb_print_line(p);

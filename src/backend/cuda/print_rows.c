@@ -73,7 +73,7 @@ static void take_raw(nb_printer *p, int q)
     }
 }
 
-static void turns(nb_printer *p, int q)
+void nb_print_turns(nb_printer *p, int q)
 {
     take_raw(p, q);
     begin_turns(p);
@@ -195,12 +195,13 @@ static void end_totals(nb_printer *p, int q)
     }
 }
 
-static void level(nb_printer *p, int q)
+void nb_print_level(nb_printer *p, int q, bool stores)
 {
     for (int k = 0; k < p->x->n; k++) {
         const nb_nest_value *v = nb_printer_value(p, k);
         if (p->w.inside[k] || p->w.ready[k] != q) continue;
         if (v->kind == NB_NEST_STORE) {
+            if (!stores) continue;
             nb_print_line(p);
             OUT(p, p->all && p->all[k] ? "{" : "if (live && member == 0) {");
             p->depth++;
@@ -234,10 +235,10 @@ void nb_print_passes(nb_printer *p)
 {
     declare_kept(p);
     for (int q = 0; q < p->w.npasses; q++) {
-        level(p, q);
+        nb_print_level(p, q, true);
         if (!any_inside(p, q)) continue;
         begin_totals(p, q);
-        turns(p, q);
+        nb_print_turns(p, q);
         end_totals(p, q);
     }
 }
@@ -264,5 +265,8 @@ void nb_print_rows(nb_printer *p)
     OUT(p, "const I inner = ");
     nb_print_count(p, true);
     OUT(p, ";");
-    nb_print_passes(p);
+    if (w->columns)
+        nb_print_columns(p);
+    else
+        nb_print_passes(p);
 }

@@ -65,6 +65,15 @@ void nb_print_turned(nb_printer *p, int k);
 /* Whether a load of a tile is in registers before it is used. */
 bool nb_printer_reads_ahead(const nb_printer *p, int k);
 
+/* All turns of pass q; what is the same all over the unit and ready in it. */
+void nb_print_turns(nb_printer *p, int q);
+void nb_print_level(nb_printer *p, int q, bool stores);
+/* Vectors of units side by side, which one pass reduces. */
+void nb_print_columns(nb_printer *p);
+void nb_print_column(nb_printer *p, int q); /* a lane: its totals, its level */
+/* A vector, from memory or to it. */
+void nb_print_vector(nb_printer *p, int k);
+
 /* Forms. */
 void nb_print_map(nb_printer *p);
 void nb_print_tiles(nb_printer *p);

@@ -11,6 +11,7 @@ enum {
     RAW_BYTES = 224,  /* the same, if that is all it keeps */
     BLOCK_THREADS = 512,
     MOST_TURNS = 32, /* that are unrolled */
+    MOST_COLUMNS = 64,
     SIDE_BY_SIDE = 32,
     MANY_UNITS = 1 << 16
 };
@@ -122,6 +123,11 @@ static void choose_form(nb_cuda_walk *w)
     }
     w->across = x->inner && outer >= 0 && liking(x, outer) > liking(x, inner);
     if (w->across) w->vector = -1;
+    if (w->across && nb_cuda_choose_columns(w, outer)) {
+        count(w);
+        choose_team(w);
+        return;
+    }
     if (!x->inner && nb_cuda_choose_tile(w)) {
         w->units = MAP_THREADS;
         return;
@@ -246,7 +252,7 @@ bool nb_cuda_is_paired(const nb_cuda_walk *w, int k)
         return false;
     if (!most && (!least || w->ragged)) return false;
     const nb_nest_value *of = &w->nest->value[v->arg[0]];
-    bool half = of->stored == NB_BF16 || of->stored == NB_F16;
+    bool half = !w->columns && (of->stored == NB_BF16 || of->stored == NB_F16);
     return half && of->kind == NB_NEST_LOAD && nb_cuda_is_vector(w, of);
 }
 
@@ -327,6 +333,7 @@ static void choose_turns(nb_cuda_walk *w)
     int64_t turns = (w->inner + w->team - 1) / w->team;
     bool known = w->nest->inner && !w->nest->param && !goes_in_order(w->nest) &&
                  turns <= MOST_TURNS;
+    if (w->columns && turns * w->lanes > MOST_COLUMNS) known = false;
     w->turns = known ? (int)turns : 0;
 }
 

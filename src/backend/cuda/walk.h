@@ -8,7 +8,8 @@
  * a unit is as many points as there are lanes.
  *
  * Where memory runs along the last outer axis but sums go across it, the units
- * of a block lie side by side, and the members of a team behind one another.
+ * of a block lie side by side, and the members of a team behind one another; if
+ * one pass does, a thread takes as many units as there are lanes.
  *
  * Where nothing is reduced and some memory runs along another axis than what is
  * stored, a block takes a tile of both axes.  What is turned comes by way of
@@ -32,6 +33,7 @@ typedef struct nb_cuda_walk {
     int head;            /* an access that tells where they begin; -1: at 0 */
     int team, units;     /* threads of a unit; units of a block */
     bool across;         /* members behind one another */
+    bool columns;        /* and lanes are units side by side */
     int tile;            /* the axis of what is turned, or -1 */
     int side, rise;      /* points of a tile: along the vector axis, that one */
     int ahead;           /* units that a thread takes one after another */
@@ -62,6 +64,7 @@ bool nb_cuda_walk_block(nb_cuda_walk *w, const nb_nest *x, int threads,
 void nb_cuda_choose_lanes(nb_cuda_walk *w);
 void nb_cuda_choose_exact_lanes(nb_cuda_walk *w); /* in rows of whole vectors */
 bool nb_cuda_choose_tile(nb_cuda_walk *w);
+bool nb_cuda_choose_columns(nb_cuda_walk *w, int axis);
 
 /* Vectors of a row of the vector axis. */
 int64_t nb_cuda_vectors(const nb_cuda_walk *w);

@@ -12,7 +12,8 @@ enum {
     SHORT_SIDE = 16, /* of a matrix that is worth turning */
     MOST_TURNED = 4, /* tiles in shared memory */
     GOOD_BYTES = 8,  /* of a vector that is not worth one that reaches over */
-    SHORT_ROW = 4    /* vectors */
+    SHORT_ROW = 4,   /* vectors */
+    FEW_COLUMNS = 32 /* the same */
 };
 
 /* Whether lanes along axis a begin where those of `head` do. */
@@ -163,4 +164,31 @@ bool nb_cuda_choose_tile(nb_cuda_walk *w)
     w->side = NB_CUDA_WARP * w->lanes;
     w->rise = 2 * NB_CUDA_WARP * w->lanes;
     return true;
+}
+
+/* Whether all that is reduced is, before something else needs it. */
+static bool is_one_pass(const nb_nest *x)
+{
+    for (int k = 0; k < x->n; k++) {
+        const nb_nest_value *v = &x->value[k];
+        bool waits = false;
+        for (int i = 0; i < nb_nest_args(v); i++)
+            waits |= !(x->value[v->arg[i]].axes & x->inner) &&
+                     x->value[v->arg[i]].kind != NB_NEST_CONST &&
+                     x->value[v->arg[i]].kind != NB_NEST_LOAD;
+        if (waits && (v->axes & x->inner || v->kind == NB_NEST_REDUCE))
+            return false;
+    }
+    return true;
+}
+
+bool nb_cuda_choose_columns(nb_cuda_walk *w, int axis)
+{
+    w->vector = axis;
+    if (is_one_pass(w->nest)) choose_exact(w, NB_CUDA_VECTOR);
+    while (w->lanes > 1 && w->nest->size[axis] / w->lanes < FEW_COLUMNS)
+        w->lanes /= 2;
+    w->columns = w->lanes > 1;
+    if (!w->columns) w->vector = -1;
+    return w->columns;
 }
