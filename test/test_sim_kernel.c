@@ -317,6 +317,39 @@ static void blocks_run_together(void **state)
     GOOD(CU(cuModuleUnload)(module));
 }
 
+/* Two halves in a word; a NaN stays one. */
+static void extremes_of_halves_go_in_pairs(void **state)
+{
+    (void)state;
+    const char *text =
+        "extern \"C\" __global__ void k(unsigned *y, const unsigned *x)\n"
+        "{\n"
+        "    unsigned a = x[0], b = x[1], c = x[2];\n"
+        "    asm(\"max.NaN.bf16x2 %0, %1, %2;\" : \"=r\"(y[0]) : \"r\"(a), "
+        "\"r\"(b));\n"
+        "    asm(\"min.NaN.bf16x2 %0, %1, %2;\" : \"=r\"(y[1]) : \"r\"(a), "
+        "\"r\"(b));\n"
+        "    asm(\"max.NaN.bf16x2 %0, %0, %1;\" : \"+r\"(c) : \"r\"(a));\n"
+        "    y[2] = c;\n"
+        "    asm(\"max.NaN.f16x2 %0, %1, %2;\" : \"=r\"(y[3]) : \"r\"(a), "
+        "\"r\"(b));\n"
+        "}\n";
+    const unsigned x[] = {0x3f80c000, 0x40003f80, 0x7fc0ff80};
+    unsigned y[4];
+    CUmodule module;
+    CUfunction f = driver_function(text, "k", &module);
+    CUdeviceptr px = driver_put(x, sizeof x), py = driver_put(NULL, sizeof y);
+    void *args[] = {&py, &px};
+    GOOD(driver_launch(f, 1, 1, 0, NULL, args));
+    GOOD(CU(cuMemcpyDtoH_v2)(y, py, sizeof y));
+    assert_int_equal(y[0], 0x40003f80);
+    assert_int_equal(y[1], 0x3f80c000);
+    assert_true((y[2] >> 16 & 0x7fff) > 0x7f80); /* no number */
+    assert_int_equal(y[2] & 0xffff, 0xc000);
+    assert_int_equal(y[3], 0x40003f80);
+    GOOD(CU(cuModuleUnload)(module));
+}
+
 /* Halves by assembly and by NVIDIA's headers: the same bits, nearest even. */
 static void halves_round_to_even(void **state)
 {
@@ -459,6 +492,7 @@ int main(void)
         TEST(grids_have_two_dimensions),
         TEST(lanes_exchange),
         TEST(blocks_run_together),
+        TEST(extremes_of_halves_go_in_pairs),
         TEST(halves_round_to_even),
         TEST(warps_multiply_matrices),
     };
