@@ -345,7 +345,7 @@ bool nb_solo_print(nb_solo *s, nb_text *t, const char *name)
     OUT("#define WAIT() %s()\n",
         s->threads == 32 ? "__syncwarp" : "__syncthreads");
     OUT("struct args { char *b[%d]; char *work; };\n", s->ngiven);
-    OUT("extern \"C\" __global__ void __launch_bounds__(%d)\n"
+    OUT("extern \"C\" __global__ void __launch_bounds__(%d, 1)\n"
         "%s(const __grid_constant__ args given)\n{",
         s->threads, name);
     line(t, 1);

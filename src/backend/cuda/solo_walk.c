@@ -10,8 +10,7 @@
 enum {
     WARP = 32,
     MOST_THREADS = 512,
-    EACH = 32,         /* points of a nest that a thread should have, */
-    EACH_ALONE = 8,    /* if it has no inner axes */
+    EACH = 40,         /* points of a turn that a thread should have */
     REGISTERS = 65536, /* of a block */
     MOST_REGISTERS = 255,
     OTHERS = 60,      /* registers of a thread for all else */
@@ -19,18 +18,37 @@ enum {
     MOST_POINTS = 160
 };
 
-/* Of a list, whose nests are inside of a loop, or there is none around. */
-static void count_threads(nb_solo *s, const nb_solo_list *l, bool inside)
+/* Points that a nest goes through, once for every two accesses to memory. */
+static double points_of(const nb_nest *x)
 {
+    double points = (double)nb_nest_points(x), units = (double)nb_nest_units(x);
+    double all = 0;
+    for (int k = 0; k < x->n; k++)
+        if (nb_nest_in_memory(&x->value[k]))
+            all += (x->value[k].axes & x->inner ? points : units) / 2;
+    return all;
+}
+
+/* Of all nests that are inside of a loop, or if there is none of all. */
+static double points_inside(const nb_solo_list *l, bool inside)
+{
+    double all = 0;
     for (int k = 0; k < l->n; k++) {
         const nb_solo_item *i = &l->item[k];
-        int64_t each = i->nest && i->nest->inner ? EACH : EACH_ALONE;
-        count_threads(s, &i->first, inside || i->kind == NB_SOLO_LOOP);
-        count_threads(s, &i->second, inside || i->kind == NB_SOLO_LOOP);
-        while (inside && i->nest && s->threads < MOST_THREADS &&
-               nb_nest_points(i->nest) > s->threads * each)
-            s->threads *= 2;
+        bool loops = inside || i->kind == NB_SOLO_LOOP;
+        if (inside && i->nest) all += points_of(i->nest);
+        all += points_inside(&i->first, loops);
+        all += points_inside(&i->second, loops);
     }
+    return all;
+}
+
+static void count_threads(nb_solo *s)
+{
+    double points = points_inside(&s->list, !s->nloops);
+    s->threads = WARP;
+    while (s->threads < MOST_THREADS && points > s->threads * EACH)
+        s->threads *= 2;
 }
 
 /* Single numbers */
@@ -186,10 +204,9 @@ static bool walk(void *ctx, nb_solo_item *i)
 
 bool nb_solo_walk(nb_solo *s)
 {
-    s->threads = WARP;
     nb_solo_each(&s->list, find_dtypes, s);
     nb_solo_each(&s->list, check_alike, s);
-    count_threads(s, &s->list, !s->nloops);
+    count_threads(s);
     int most = REGISTERS / s->threads;
     s->registers = (most < MOST_REGISTERS ? most : MOST_REGISTERS) - OTHERS;
     return nb_solo_each(&s->list, walk, s) && hold_all(s, &s->list, false);
