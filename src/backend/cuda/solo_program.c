@@ -266,12 +266,63 @@ static bool build_steps(part *q)
     return ok;
 }
 
+static bool is_same(const nb_solo_at *a, const nb_solo_at *b)
+{
+    bool same = a->slot == b->slot && a->next == b->next &&
+                a->from == b->from && a->nmoves == b->nmoves;
+    for (int m = 0; same && m < a->nmoves; m++)
+        same = a->move[m].loop == b->move[m].loop &&
+               a->move[m].bytes == b->move[m].bytes &&
+               a->move[m].ring == b->move[m].ring;
+    return same;
+}
+
+/* The store of block k, which lies as it does in the plan, and its nest. */
+static nb_nest_value *store_of(const part *q, int k, nb_solo_item **in)
+{
+    for (int n = q->list->n - 1; n >= 0; n--) {
+        nb_solo_item *i = &q->list->item[n];
+        for (int v = 0; i->nest && v < i->nest->n; v++) {
+            nb_nest_value *x = &i->nest->value[v];
+            if (x->kind != NB_NEST_STORE ||
+                !is_same(&i->block[x->buffer], &q->at[k]))
+                continue;
+            *in = i;
+            return x;
+        }
+    }
+    return NULL;
+}
+
+/* A result that is another's too is stored twice, by whoever computes it. */
+static bool store_again(part *q, int i)
+{
+    int k = q->p->graph->result[i];
+    nb_solo_item *in;
+    nb_solo_value is = line_value(q, k);
+    if (q->p->place[k].root != k || !nb_solo_is_packed(&is) ||
+        !nb_solo_is_packed(&q->out[i]) || is.n != q->out[i].n)
+        return true;
+    const nb_nest_value *v = store_of(q, k, &in);
+    if (!v) return true;
+    nb_nest_value twice = *v;
+    size_t n = (size_t)in->nest->nbuffers + 1;
+    nb_solo_at *block = nb_resize(in->block, (n + 1) * sizeof *block);
+    if (!block) return false;
+    in->block = block;
+    block[n - 1] = q->out[i].at;
+    twice.buffer = in->nest->nbuffers++;
+    if (!nb_nest_add(in->nest, twice)) return false;
+    return q->there[i] = true;
+}
+
 static bool build_results(part *q)
 {
     const nb_graph *g = q->p->graph;
     bool ok = true;
     for (int i = 0; ok && q->s->fits && i < g->ny; i++) {
-        if (q->there[i]) continue;
+        if (!q->there[i]) ok = store_again(q, i);
+        if (!ok || q->there[i]) continue;
         nb_solo_value is = line_value(q, g->result[i]);
         ok = nb_solo_add_copy(q->s, q->list, &is, &q->out[i]);
     }
