@@ -3,6 +3,7 @@
 #include "run/card.h"
 
 #include "backend/cuda/build.h"
+#include "backend/cuda/memory.h"
 #include "backend/cuda/print.h"
 #include "lower/look.h"
 
@@ -67,6 +68,13 @@ static bool launch_copy(nb_card *card, const nb_nest *x, char *to,
     return ok;
 }
 
+/* One piece to one piece. */
+static bool is_plain(const nb_nest *x)
+{
+    bool both = x->value[0].stride[0] == 1 && x->value[1].stride[0] == 1;
+    return x->naxes == 0 || (x->naxes == 1 && both);
+}
+
 bool nb_card_elements(int device, nb_dtype d, int n, const int64_t *size,
                       char *to, const int64_t *to_stride, const char *from,
                       const int64_t *stride)
@@ -77,7 +85,10 @@ bool nb_card_elements(int device, nb_dtype d, int n, const int64_t *size,
         if (size[a] == 0) return true;
     int64_t item = (int64_t)nb_dtype_size(d);
     bool ok = card && copy_nest(&x, as_bits(d), n, size, to_stride, stride);
-    if (ok) {
+    if (ok && is_plain(&x)) {
+        size_t bytes = (size_t)(nb_nest_points(&x) * item);
+        ok = nb_card_copy(card, to, from, bytes);
+    } else if (ok) {
         int64_t read = before(from, d), write = before(to, d);
         x.value[0].offset = read;
         x.value[1].offset = write;
