@@ -78,7 +78,7 @@ FN(rows, along(nb_reduce_sum, square(x[X]), -1, false))
 FN(sums, along(nb_reduce_sum, square(x[X]), 0, false))
 FN(all, nb_reduce_sum(square(x[X]), -1, NULL, false))
 FN(most, along(nb_reduce_max, turn(x[X]), 0, false))
-FN(totals, nb_cumsum(x[X], -1, false, false))
+FN(totals, nb_cumsum(square(x[X]), -1, false, false))
 FN(shifted, nb_add(x[X], nb_roll(x[X], 1, (int64_t[]){1}, (int64_t[]){1})))
 
 static const struct {
