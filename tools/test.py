@@ -569,7 +569,7 @@ def gpu() -> Count:
         print("no card here: left out (the simulated one is part of c)")
         return Count()
     print("on the card of this machine:", answer.strip())
-    own = "card build graph bad same ops forms".split()
+    own = "card build graph bad same ops forms programs".split()
     files = [f"test/python/test_{name}.py" for name in PYTHON_THERE]
     return total(
         [card_test(f"cuda_{name}") for name in own]

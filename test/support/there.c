@@ -34,6 +34,12 @@ void there_open(void)
     nb_default_device_ask(there);
 }
 
+void there_move(int to)
+{
+    device = to;
+    nb_default_device_ask(there);
+}
+
 /* Realised, so that it is a leaf there as it is on the CPU. */
 nb_tensor *given(nb_dtype dtype, int rank, const int64_t *shape,
                  const void *data)

@@ -12,6 +12,9 @@
 /* Ends the program, as skipped, where that device is missing. */
 void there_open(void);
 
+/* For tests that compare devices: from now on it is that one. */
+void there_move(int to);
+
 /* Its number; 0 without there_open. */
 int there(void);
 bool there_is_card(void);
