@@ -317,11 +317,11 @@ static int64_t kernels_of(nb_executable *e, nb_tensor *const *x, nb_tensor **y)
 {
     int ny = 1;
     nb_device_wait(1);
-    int64_t before = count("kernels"), products = calls();
+    int64_t before = count("kernels"), made = calls();
     need(nb_executable_run(e, 4, x, &ny, y) == NB_OK);
     need(nb_device_wait(1) == NB_OK);
-    if (products < 0) return -1;
-    need(calls() == products + 1);
+    if (made < 0) return -1;
+    need(calls() == made + 1);
     return count("kernels") - before;
 }
 

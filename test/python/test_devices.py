@@ -548,9 +548,56 @@ if INSIDE:
             warnings.simplefilter("error")
             compare(run, values(5, 3), values(3))
 
+    @pytest.mark.parametrize("n", [1, 7, 2049])
+    @pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "bool"])
+    def test_orders(n: int, dtype: str) -> None:
+        x = values(3, n) * 5
+        x[:, ::7] = np.nan if "f" in dtype else 3
+        x[:, 1::5] = -0.0
+        x[:, 2::11] = np.inf if "f" in dtype else -4
+        x = x.astype(dtype)
+        compare(lambda x: nb.argsort(x, axis=1), x)
+        compare(lambda x: nb.argsort(x, axis=1, descending=True), x)
+        compare(lambda x: nb.argsort(x.T, axis=0), x)
+        compare(lambda x: (nb.argmax(x, axis=1), nb.argmin(x, axis=0)), x)
+
+    @pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
+    def test_placing(dtype: str) -> None:
+        x = (values(50, 24) * 5).astype(dtype)
+        u = (values(6, 70, 24) * 5).astype(dtype)
+        i = RNG.integers(-60, 60, (6, 70))
+        for how in ("add", "set", "min", "max"):
+            compare(
+                lambda x, u, i, how=how: getattr(x.at[i], how)(u), x, u, i
+            )
+        compare(lambda x, u, i: x.at[i].mul(u // 4), x, u, i)
+
+    def test_gradients_of_picking() -> None:
+        x, i = values(50, 24), RNG.integers(0, 50, 3000)
+        compare(nb.grad(lambda x, i: (nb.gather(x, i) ** 2).sum()), x, i)
+
+    @pytest.mark.parametrize("shape", [(5000,), (3, 40), (9, 2100, 2)])
+    def test_running_totals(shape: tuple[int, ...]) -> None:
+        axis = min(1, len(shape) - 1)
+        x = RNG.uniform(0.9, 1.1, shape).astype("float32")
+        for how in ({}, {"exclusive": True}, {"reverse": True}):
+            compare(
+                lambda x, how=how: (
+                    nb.cumsum(x, axis=axis, **how),
+                    nb.cumsum((x * 9).astype("int8"), axis=axis, **how),
+                ),
+                x,
+                tolerance=1e-4,
+            )
+        compare(lambda x: nb.cumprod(x, axis=axis), x, tolerance=1e-3)
+        compare(
+            nb.grad(lambda x: nb.cumprod(x, axis=axis).mean()),
+            x,
+            tolerance=1e-2,
+        )
+
     def test_what_has_no_kernel_for_cards() -> None:
         a = values(4, 4)
-        compare(lambda x: (nb.sort(x), nb.argsort(x), nb.cumsum(x, 0)), a)
         compare(
             lambda x: nb.linalg.cholesky(
                 x @ x.T + 4 * nb.eye(4, device=x.device)

@@ -5,6 +5,8 @@
  * only on memory aligned as it was asked for.  Algorithms differ in number
  * alone; the first wants a workspace. */
 #include "sim.h"
+
+#include "nabla/kernel.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -252,31 +254,21 @@ int cublasLtMatmulAlgoGetHeuristic(void *handle, const sim_desc *d,
 
 static double read(const char *at, int type, int64_t i)
 {
-    uint32_t bits;
     uint16_t half;
-    float x;
     if (type == F64) return ((const double *)at)[i];
     if (type == F32) return ((const float *)at)[i];
-    if (type == F16) return (double)((const _Float16 *)at)[i];
     memcpy(&half, at + 2 * i, 2);
-    bits = (uint32_t)half << 16;
-    memcpy(&x, &bits, 4);
-    return x;
+    return type == F16 ? nb_load_f16(half) : nb_load_bf16(half);
 }
 
 static void write(char *at, int type, int64_t i, double value)
 {
     float x = (float)value;
-    uint32_t bits;
-    memcpy(&bits, &x, 4);
-    bits += isnan(x) ? 0 : 0x7fff + (bits >> 16 & 1);
-    uint16_t half = (uint16_t)(bits >> 16);
+    uint16_t half = type == F16 ? nb_store_f16(x) : nb_store_bf16(x);
     if (type == F64)
         ((double *)at)[i] = value;
     else if (type == F32)
         ((float *)at)[i] = x;
-    else if (type == F16)
-        ((_Float16 *)at)[i] = (_Float16)x;
     else
         memcpy(at + 2 * i, &half, 2);
 }

@@ -176,7 +176,7 @@ static bool describe_end(nb_blaslt_call *b)
     int e = epilogue_of(g);
     int64_t ld = nb_matrix_leap(g->m, g->n, g->c.row, g->c.column);
     int64_t step = g->nouter ? g->c.step[g->nouter - 1] : 0;
-    const void *somewhere = (char *)NULL + 16; /* tells how they are aligned */
+    const void *somewhere = (void *)(uintptr_t)16; /* tells how they lie */
     if (!set(b, DESC_EPILOGUE, &e, sizeof e)) return false;
     if (g->bias.buffer >= 0 && !set(b, DESC_BIAS, &somewhere, sizeof somewhere))
         return false;

@@ -145,7 +145,11 @@ static void begin_totals(nb_printer *p, int q)
             begin_pairs(p, k);
             continue;
         }
-        OUT(p, "%s a%d = ", nb_cuda_type(v->dtype), k);
+        bool again = false; /* a running total that passes share */
+        for (int r = 0; r < q; r++)
+            again = again || totals(p, k, r);
+        if (!again) OUT(p, "%s ", nb_cuda_type(v->dtype));
+        OUT(p, "a%d = ", k);
         if (v->kind == NB_NEST_CARRY)
             nb_print_name(p, v->arg[0]);
         else
