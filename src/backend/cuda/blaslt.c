@@ -5,6 +5,7 @@
 #include "backend/cuda/blaslt_parts.h"
 
 #include "backend/cuda/find.h"
+#include "backend/cuda/parts.h"
 #include "base/dl.h"
 #include "base/memory.h"
 
@@ -264,7 +265,8 @@ static bool multiply(nb_blaslt_call *b, char *const *at, const int64_t *moved,
             nb_card_stream(b->card));
     pthread_mutex_unlock(&b->lock);
     nb_card_launched(b->card, what);
-    return ok && nb_blaslt_check(status, what);
+    return ok && nb_blaslt_check(status, what) &&
+           (!nb_card_waits() || nb_card_sync(b->card));
 }
 
 bool nb_blaslt_once(nb_blaslt_call *b, char *const *at, char *workspace,
