@@ -28,17 +28,25 @@ typedef struct picks {
     nb_dims batch, point;
 } picks;
 
-enum { KEYS, COPY, WORK, KERNELS };
+/* As in combine.cu. */
+typedef struct runs {
+    nb_dims batch, place, point, row; /* result, list */
+    int64_t chunks;
+} runs;
+
+enum { KEYS, COPY, WORK, JOIN, KERNELS };
+enum { CHUNK = 64, MOST_BESIDE = 64 }; /* points that a team has */
 
 typedef struct job {
     nb_card_job job;
     nb_card *card;
     nb_card_sort sort;
     picks picks;
-    int first;                        /* index tensor among the inputs */
-    nb_dims all;                      /* table, result */
-    nb_dims batch, place, point, row; /* result, list */
-    int team;                         /* threads of a point */
+    int first;   /* index tensor among the inputs */
+    nb_dims all; /* table, result */
+    runs runs;
+    size_t sorting; /* bytes of the workspace, before parts of runs */
+    int team;       /* threads of a chunk */
     bool prior;
     nb_card_code *code[KERNELS];
 } job;
@@ -88,28 +96,30 @@ static bool find_dims(job *j, const nb_batch *b, const nb_pick *p)
     const nb_view *x = &b->view[0], *u = &b->view[1],
                   *y = &b->view[b->nops - 1];
     int nindex = b->view[2].rank, kept = 0;
-    j->all = j->batch = j->place = j->point = j->row = nb_dims_none();
+    runs *q = &j->runs;
+    j->all = q->batch = q->place = q->point = q->row = nb_dims_none();
     bool ok = nb_dims_add_batch(&j->all, b, 2, (int[]){0, b->nops - 1}) &&
-              nb_dims_add_batch(&j->batch, b, 2, (int[]){b->nops - 1, 1});
+              nb_dims_add_batch(&q->batch, b, 2, (int[]){b->nops - 1, 1});
     for (int d = 0; ok && d < x->rank; d++)
         ok = nb_dims_add(&j->all, x->size[d], 2,
                          (int64_t[]){x->stride[d], y->stride[d]});
     for (int k = 0; ok && k < p->n; k++)
-        ok = nb_dims_add(&j->place, y->size[p->axes[k]], 1,
+        ok = nb_dims_add(&q->place, y->size[p->axes[k]], 1,
                          &y->stride[p->axes[k]]);
     for (int d = 0; ok && d < nindex; d++)
-        ok = nb_dims_add(&j->point, u->size[p->at + d], 2,
+        ok = nb_dims_add(&q->point, u->size[p->at + d], 2,
                          (int64_t[]){0, u->stride[p->at + d]});
     for (int d = 0; ok && d < x->rank; d++) {
         if (is_picked(p, d)) continue;
         int at = kept < p->at ? kept : kept + nindex;
-        ok = nb_dims_add(&j->row, x->size[d], 2,
+        ok = nb_dims_add(&q->row, x->size[d], 2,
                          (int64_t[]){y->stride[d], u->stride[at]});
         kept++;
     }
-    for (j->team = 1; j->team < 256 && j->team < j->row.count;)
+    for (j->team = 1; j->team < 256 && j->team < q->row.count;)
         j->team *= 2;
-    return ok && j->row.count > 0;
+    q->chunks = (q->point.count + CHUNK - 1) / CHUNK;
+    return ok && q->row.count > 0;
 }
 
 /* How two are combined, as the CPU does it. */
@@ -125,10 +135,15 @@ static const char *both(nb_combine how, nb_dtype d)
     }
 }
 
+static bool is_half(nb_dtype d)
+{
+    return d == NB_F16 || d == NB_BF16;
+}
+
 /* Halves are gathered in float and rounded once. */
 static void define(nb_text *t, nb_combine how, nb_dtype d)
 {
-    bool half = d == NB_F16 || d == NB_BF16;
+    bool half = is_half(d);
     const char *name = d == NB_F16 ? "f16" : "bf16";
     nb_text_add(t, "%s", half ? nb_halves_text : "");
     nb_text_add(t, "\n#define T %s\n#define V %s\n", nb_card_type(d),
@@ -139,6 +154,7 @@ static void define(nb_text *t, nb_combine how, nb_dtype d)
                 name, name);
     nb_text_add(t, "#define BOTH (%s)\n#define LAST %d\n", both(how, d),
                 how == NB_PUT_SET);
+    nb_text_add(t, "#define CHUNK %d\n", CHUNK);
 }
 
 static bool build(job *j, nb_combine how, nb_dtype d)
@@ -151,9 +167,11 @@ static bool build(job *j, nb_combine how, nb_dtype d)
     nb_card_source source[KERNELS] = {
         {nb_text_get(&keys), "place_keys"},
         {nb_text_get(&rows), "place_copy"},
-        {nb_text_get(&rows), j->prior ? "place_prior" : "place_rows"}};
+        {nb_text_get(&rows), j->prior ? "place_prior" : "place_rows"},
+        {nb_text_get(&rows), "place_join"}};
+    bool joins = !j->prior && how != NB_PUT_SET && j->runs.chunks > 1;
     bool ok = source[KEYS].text && source[WORK].text &&
-              nb_card_build(j->card, KERNELS, source, j->code);
+              nb_card_build(j->card, joins ? KERNELS : JOIN, source, j->code);
     nb_text_free(&keys), nb_text_free(&rows);
     return ok;
 }
@@ -163,6 +181,17 @@ static bool launch(job *j, int kernel, int64_t blocks, void **args,
 {
     unsigned grid[3] = {(unsigned)blocks, 1, 1};
     unsigned block[3] = {NB_CARD_THREADS, 1, 1};
+    return nb_card_launch(j->card, j->code[kernel], grid, block, 0, args, what);
+}
+
+/* Teams side by side along a row. */
+static bool launch_wide(job *j, int kernel, int64_t blocks, void **args,
+                        const char *what)
+{
+    int64_t beside = (j->runs.row.count + j->team - 1) / j->team;
+    unsigned grid[3] = {(unsigned)blocks, 1, 1};
+    unsigned block[3] = {NB_CARD_THREADS, 1, 1};
+    grid[1] = (unsigned)(beside < MOST_BESIDE ? beside : MOST_BESIDE);
     return nb_card_launch(j->card, j->code[kernel], grid, block, 0, args, what);
 }
 
@@ -188,11 +217,14 @@ static bool run_place(nb_card_job *job_, char *const *in, char *const *out,
     if (!launch(j, COPY, nb_card_grid(j->card, j->all.count), copy, what) ||
         !order(j, in, workspace, &keys, &numbers, what))
         return false;
-    int64_t points = j->batch.count * j->point.count;
+    char *parts = workspace + j->sorting;
+    const runs *q = &j->runs;
     int64_t per = NB_CARD_THREADS / j->team;
-    void *args[] = {&u,        &y,        &keys,   &numbers, &j->batch,
-                    &j->place, &j->point, &j->row, &j->team};
-    return launch(j, WORK, (points + per - 1) / per, args, what);
+    int64_t blocks = (q->batch.count * q->chunks + per - 1) / per;
+    void *work[] = {&u, &y, &keys, &numbers, &parts, &j->runs, &j->team};
+    void *join[] = {&y, &keys, &parts, &j->runs, &j->team};
+    return launch_wide(j, WORK, blocks, work, what) &&
+           (!j->code[JOIN] || launch_wide(j, JOIN, blocks, join, what));
 }
 
 static bool run_prior(nb_card_job *job_, char *const *in, char *const *out,
@@ -226,6 +258,13 @@ static int bits_of(int64_t n)
     return bits;
 }
 
+static size_t part_bytes(const runs *q, nb_combine how, nb_dtype d)
+{
+    size_t wide = is_half(d) ? sizeof(float) : nb_dtype_size(d);
+    int64_t parts = 2 * q->batch.count * q->chunks * q->row.count;
+    return how == NB_PUT_SET || q->chunks < 2 ? 0 : (size_t)parts * wide;
+}
+
 /* Takes j, of which the dims are known. */
 static bool finish(job *j, nb_card *card, nb_combine how, nb_dtype d,
                    nb_card_job **to)
@@ -238,7 +277,8 @@ static bool finish(job *j, nb_card *card, nb_combine how, nb_dtype d,
     bool ok = nb_card_sort_new(&j->sort, card, q->batch.count, q->point.count,
                                bits_of(q->places)) &&
               build(j, how, d);
-    j->job.workspace = nb_card_sort_bytes(&j->sort);
+    j->sorting = nb_card_sort_bytes(&j->sort);
+    j->job.workspace = j->sorting + part_bytes(&j->runs, how, d);
     if (ok)
         *to = &j->job;
     else
