@@ -51,7 +51,7 @@ static bool replaces(const nb_plan *p, const nb_life *l, int a, int b)
     const nb_step *s = &p->step[l[b].first];
     int from = buffer_of(s, a), to = buffer_of(s, b);
     return l[a].last == l[b].first && p->at[a] == p->at[b] && from >= 0 &&
-           to >= 0 && nb_nest_in_place(s->nest, from, to);
+           to >= 0 && nb_nest_in_place(s->nest, from, to, p->device);
 }
 
 static bool lie_apart(const nb_plan *p, const nb_life *l, int a, int b)

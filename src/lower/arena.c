@@ -57,7 +57,8 @@ static int taken(const arena *a, int s, int k)
         if (a->life[old].last != s || p->bytes[old] != p->bytes[k]) continue;
         while (from < step->nbuffers && step->buffer[from] != old)
             from++;
-        if (from < step->nbuffers && nb_nest_in_place(step->nest, from, to))
+        if (from < step->nbuffers &&
+            nb_nest_in_place(step->nest, from, to, p->device))
             return a->alive[i];
     }
     return -1;

@@ -410,9 +410,7 @@ static bool same_places(const nb_nest *x, const nb_nest_value *a,
            !memcmp(a->stride, b->stride, (size_t)x->naxes * sizeof *a->stride);
 }
 
-/* What a whole unit reads may be read by several threads of a card, which do not
- * wait for each other before one of them writes. */
-bool nb_nest_in_place(const nb_nest *x, int from, int to)
+bool nb_nest_in_place(const nb_nest *x, int from, int to, bool shared)
 {
     int has[MAX_PASSED], uses[MAX_PASSED], store = -1;
     if (x->cut || x->n > MAX_PASSED) return false;
@@ -427,7 +425,7 @@ bool nb_nest_in_place(const nb_nest *x, int from, int to)
             store = k;
         } else if (store < 0 || v->kind != NB_NEST_LOAD ||
                    uses[k] > has[store] ||
-                   (x->inner && !(v->axes & x->inner)) ||
+                   (shared && x->inner && !(v->axes & x->inner)) ||
                    !same_places(x, v, &x->value[store])) {
             return false;
         }

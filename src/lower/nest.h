@@ -108,8 +108,10 @@ nb_nest *nb_nest_copy(const nb_nest *x);
 
 /* Whether buffer `to` may lie where `from` does: each point reads what it then
  * writes there, and nothing else of it, and no later pass over the inner axes
- * reads it again. */
-bool nb_nest_in_place(const nb_nest *x, int from, int to);
+ * reads it again.  Where threads share a unit, as on a card, what a whole unit
+ * reads may be read by several, which do not wait for each other before one of
+ * them writes. */
+bool nb_nest_in_place(const nb_nest *x, int from, int to, bool shared);
 
 /* Loads, picks, stores; the first two; those and indices: what strides tell. */
 bool nb_nest_in_memory(const nb_nest_value *v);

@@ -23,7 +23,8 @@ static bool in_place(const nb_plan *p, int s, int i, int k)
         if (step->buffer[b] == i) from = b;
         if (step->buffer[b] == k) to = b;
     }
-    return from >= 0 && to >= 0 && nb_nest_in_place(step->nest, from, to);
+    return from >= 0 && to >= 0 &&
+           nb_nest_in_place(step->nest, from, to, p->device);
 }
 
 /* The result that takes input i, or -1: the first that is free to; of those that
