@@ -21,35 +21,12 @@
 
 #include <cmocka.h>
 
-static char folder[64];
-
-static int make(void **state)
-{
-    (void)state;
-    folder_make(folder);
-    return 0;
-}
-
-static int unmake(void **state)
-{
-    (void)state;
-    folder_remove(folder);
-    return 0;
-}
-
 static void test_with(void (*body)(void), const char *more)
 {
-    char path[PATH_MAX], all[3 * PATH_MAX];
-    const char *told = getenv("NABLA_CUDA_DRIVER");
-    int n = snprintf(all, sizeof all, "NABLA_CACHE_DIR=%s %s %s", folder, more,
-                     cards_settings());
-    if (told)
-        snprintf(path, sizeof path, "%s", told);
-    else if (!sim_find(path, sizeof path))
-        *path = 0;
-    if (cards_simulated() && !strstr(more, "CUBLASLT=none"))
-        snprintf(all + n, sizeof all - (size_t)n, " NABLA_CUBLASLT=%s", path);
-    alone(body, all);
+    char all[2 * PATH_MAX];
+    bool none = strstr(more, "CUBLASLT=none");
+    snprintf(all, sizeof all, "%s %s", none ? "" : cards_blaslt(), more);
+    cards_alone(body, all);
 }
 
 static void test(void (*body)(void))
@@ -486,5 +463,5 @@ int main(void)
         cmocka_unit_test(memory_may_run_out),
         cmocka_unit_test(failures_of_the_library_are_errors),
     };
-    return cmocka_run_group_tests(tests, make, unmake);
+    return cmocka_run_group_tests(tests, cards_open, cards_close);
 }

@@ -516,39 +516,15 @@ static void check(nb_body *body, int launches)
     nb_scope_close(0, NULL);
 }
 
-static char folder[64];
-
-static int make(void **state)
-{
-    (void)state;
-    folder_make(folder);
-    return 0;
-}
-
-static int unmake(void **state)
-{
-    (void)state;
-    folder_remove(folder);
-    return 0;
-}
-
-static void test(void (*body)(void))
-{
-    char all[4096];
-    snprintf(all, sizeof all, "NABLA_CACHE_DIR=%s %s", folder,
-             cards_settings());
-    alone(body, all);
-}
-
-#define TEST(name, body, launches)   \
-    static void body_of_##name(void) \
-    {                                \
-        check(body, launches);       \
-    }                                \
-    static void name(void **state)   \
-    {                                \
-        (void)state;                 \
-        test(body_of_##name);        \
+#define TEST(name, body, launches)       \
+    static void body_of_##name(void)     \
+    {                                    \
+        check(body, launches);           \
+    }                                    \
+    static void name(void **state)       \
+    {                                    \
+        (void)state;                     \
+        cards_alone(body_of_##name, ""); \
     }
 
 TEST(a_scan_is_one_launch, forward, 1)
@@ -606,7 +582,7 @@ static void body_of_faults(void)
 static void memory_may_run_out(void **state)
 {
     (void)state;
-    test(body_of_faults);
+    cards_alone(body_of_faults, "");
 }
 
 int main(void)
@@ -639,5 +615,5 @@ int main(void)
         cmocka_unit_test(lanes_end_by_themselves),
         cmocka_unit_test(memory_may_run_out),
     };
-    return cmocka_run_group_tests(tests, make, unmake);
+    return cmocka_run_group_tests(tests, cards_open, cards_close);
 }

@@ -26,34 +26,10 @@
 
 #include <cmocka.h>
 
-static char folder[64];
-
-static int make(void **state)
-{
-    (void)state;
-    folder_make(folder);
-    return 0;
-}
-
-static int unmake(void **state)
-{
-    (void)state;
-    folder_remove(folder);
-    return 0;
-}
-
-static void test(void (*body)(void), const char *settings)
-{
-    char all[4096];
-    snprintf(all, sizeof all, "NABLA_CACHE_DIR=%s %s %s", folder,
-             cards_settings(), settings);
-    alone(body, all);
-}
-
 static void test_simulated(void (*body)(void), const char *settings)
 {
     if (!cards_simulated()) skip();
-    test(body, settings);
+    cards_alone(body, settings);
 }
 
 static bool error_says(const char *text)
@@ -341,11 +317,11 @@ static void build_known(void)
 static void the_disk_keeps_kernels(void **state)
 {
     (void)state;
-    test(build_new, "");
-    assert_int_equal(folder_count(folder), MANY);
-    test(build_known, "");
-    test(build_new, "NABLA_CACHE_MIB=0");
-    assert_int_equal(folder_count(folder), MANY);
+    cards_alone(build_new, "");
+    assert_int_equal(folder_count(cards_folder), MANY);
+    cards_alone(build_known, "");
+    cards_alone(build_new, "NABLA_CACHE_MIB=0");
+    assert_int_equal(folder_count(cards_folder), MANY);
 }
 
 static void build_shared(void)
@@ -371,19 +347,19 @@ static void build_shared(void)
 static void equal_kernels_are_one(void **state)
 {
     (void)state;
-    test(build_shared, "");
+    cards_alone(build_shared, "");
 }
 
 /* Changes a byte of every file, or cuts them all to that length. */
 static void damage(off_t at, bool cut)
 {
     char path[400];
-    DIR *d = opendir(folder);
+    DIR *d = opendir(cards_folder);
     assert_non_null(d);
     for (struct dirent *e; (e = readdir(d));) {
         unsigned char byte;
         if (*e->d_name == '.') continue;
-        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        snprintf(path, sizeof path, "%s/%s", cards_folder, e->d_name);
         int fd = open(path, O_RDWR);
         assert_true(fd >= 0);
         if (cut) {
@@ -401,17 +377,17 @@ static void damage(off_t at, bool cut)
 static void damaged_files_are_made_again(void **state)
 {
     (void)state;
-    test(build_new, "");
+    cards_alone(build_new, "");
     static const struct {
         off_t at;
         bool cut;
     } cases[] = {{3, false}, {40, false}, {300, false}, {0, true}, {200, true}};
     for (int i = 0; i < 5; i++) {
         damage(cases[i].at, cases[i].cut);
-        test(build_new, "");
-        test(build_known, "");
+        cards_alone(build_new, "");
+        cards_alone(build_known, "");
     }
-    assert_int_equal(folder_count(folder), MANY);
+    assert_int_equal(folder_count(cards_folder), MANY);
 }
 
 static void build_refused(void)
@@ -461,8 +437,8 @@ static void build_in_processes(void)
 static void processes_share_the_disk(void **state)
 {
     (void)state;
-    test(build_in_processes, "");
-    assert_int_equal(folder_count(folder), 8);
+    cards_alone(build_in_processes, "");
+    assert_int_equal(folder_count(cards_folder), 8);
 }
 
 static void build_wrongly(void)
@@ -483,8 +459,8 @@ static void build_wrongly(void)
 static void one_wrong_kernel_fails_all(void **state)
 {
     (void)state;
-    test(build_wrongly, "");
-    assert_int_equal(folder_count(folder), 2);
+    cards_alone(build_wrongly, "");
+    assert_int_equal(folder_count(cards_folder), 2);
 }
 
 static void build_without_nvrtc(void)
@@ -500,14 +476,14 @@ static void build_without_nvrtc(void)
 static void building_needs_nvrtc(void **state)
 {
     (void)state;
-    test(build_without_nvrtc, "NABLA_NVRTC=none");
+    cards_alone(build_without_nvrtc, "NABLA_NVRTC=none");
 }
 
 /* A library under the name libfound.so, in a new folder there. */
 static void put_library(const char *below)
 {
     char path[400], command[1200], self[200];
-    snprintf(path, sizeof path, "%s/%s", folder, below);
+    snprintf(path, sizeof path, "%s/%s", cards_folder, below);
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     need(n > 0);
     snprintf(command, sizeof command,
@@ -533,7 +509,7 @@ static void look_beside_packages(void)
     put_library("lib/python3/site-packages/other");
     put_library("lib/python3/site-packages/nvidia/cuda_nvrtc/lib");
     snprintf(path, sizeof path,
-             "%s/lib/python3/site-packages/other/libfound.so", folder);
+             "%s/lib/python3/site-packages/other/libfound.so", cards_folder);
     need(!nb_cuda_library(found));
     need(dlopen(path, RTLD_NOW));
     need(nb_cuda_library(found));
@@ -551,7 +527,7 @@ static void libraries_are_found_where_they_lie(void **state)
     char settings[300];
     (void)state;
     for (int i = 0; i < 5; i++) {
-        int n = snprintf(settings, sizeof settings, cases[i][0], folder);
+        int n = snprintf(settings, sizeof settings, cases[i][0], cards_folder);
         snprintf(settings + n, sizeof settings - (size_t)n, " PLACE=%s",
                  cases[i][1]);
         alone(look_for_libraries, settings);
@@ -559,7 +535,8 @@ static void libraries_are_found_where_they_lie(void **state)
     alone(look_beside_packages, NULL);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make, unmake)
+#define TEST(name) \
+    cmocka_unit_test_setup_teardown(name, cards_open, cards_close)
 
 int main(void)
 {

@@ -21,35 +21,11 @@
 #include <cmocka.h>
 
 static const size_t KIB = 1 << 10, MIB = 1 << 20;
-static char folder[64];
-
-static void test(void (*body)(void), const char *settings)
-{
-    char all[4096];
-    snprintf(all, sizeof all, "NABLA_CACHE_DIR=%s %s %s", folder,
-             cards_settings(), settings);
-    alone(body, all);
-}
-
-static int make(void **state)
-{
-    (void)state;
-    folder_make(folder);
-    return 0;
-}
-
-static int unmake(void **state)
-{
-    (void)state;
-    folder_remove(folder);
-    return 0;
-}
-
-#define TEST(name)                 \
-    static void name(void **state) \
-    {                              \
-        (void)state;               \
-        test(body_of_##name, "");  \
+#define TEST(name)                       \
+    static void name(void **state)       \
+    {                                    \
+        (void)state;                     \
+        cards_alone(body_of_##name, ""); \
     }
 
 static nb_card_memory memory(nb_card *c)
@@ -258,7 +234,8 @@ static void body_of_cached_memory_is_no_obstacle(void)
 static void cached_memory_is_no_obstacle(void **state)
 {
     (void)state;
-    test(body_of_cached_memory_is_no_obstacle, "NABLA_SIM_MEMORY=1073741824");
+    cards_alone(body_of_cached_memory_is_no_obstacle,
+                "NABLA_SIM_MEMORY=1073741824");
 }
 
 static void fill(unsigned char *p, size_t n, unsigned seed)
@@ -544,7 +521,7 @@ static void body_of_cards_are_apart(void)
 static void cards_are_apart(void **state)
 {
     (void)state;
-    test(body_of_cards_are_apart, "NABLA_SIM_CARDS=2");
+    cards_alone(body_of_cards_are_apart, "NABLA_SIM_CARDS=2");
 }
 
 static void body_of_waiting_finds_the_kernel(void)
@@ -563,7 +540,7 @@ static void body_of_waiting_finds_the_kernel(void)
 static void waiting_finds_the_kernel(void **state)
 {
     (void)state;
-    test(body_of_waiting_finds_the_kernel, "NABLA_CUDA_SYNC=1");
+    cards_alone(body_of_waiting_finds_the_kernel, "NABLA_CUDA_SYNC=1");
 }
 
 /* Memory freed on one stream and taken on another is waited for: the kernels
@@ -699,13 +676,13 @@ static void any_call_of_the_driver_may_fail(void **state)
     };
     (void)state;
     if (!cards_simulated()) skip();
-    test(body_of_kernels_run_in_order, "");
+    cards_alone(body_of_kernels_run_in_order, "");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         for (int n = 1; n <= 2; n++) {
             char settings[128];
             snprintf(settings, sizeof settings, "NABLA_SIM_FAIL=%s:%d:%d",
                      names[i], n, n == 2 ? 2 : 1);
-            test(run_with_a_failing_call, settings);
+            cards_alone(run_with_a_failing_call, settings);
         }
 }
 
@@ -734,5 +711,5 @@ int main(void)
         cmocka_unit_test(memory_of_the_host_may_run_out),
         cmocka_unit_test(any_call_of_the_driver_may_fail),
     };
-    return cmocka_run_group_tests(tests, make, unmake);
+    return cmocka_run_group_tests(tests, cards_open, cards_close);
 }

@@ -27,35 +27,11 @@
 
 enum { ROWS = 6, COLUMNS = 8, N = ROWS * COLUMNS };
 
-static char folder[64];
-
-static int make(void **state)
-{
-    (void)state;
-    folder_make(folder);
-    return 0;
-}
-
-static int unmake(void **state)
-{
-    (void)state;
-    folder_remove(folder);
-    return 0;
-}
-
 static void test(void (*body)(void), const char *settings)
 {
-    char path[PATH_MAX] = "none", all[3 * PATH_MAX];
-    const char *told = getenv("NABLA_CUDA_DRIVER");
-    if (told)
-        snprintf(path, sizeof path, "%s", told);
-    else
-        sim_find(path, sizeof path);
-    int n = snprintf(all, sizeof all, "NABLA_CACHE_DIR=%s %s %s", folder,
-                     cards_settings(), settings);
-    if (cards_simulated())
-        snprintf(all + n, sizeof all - (size_t)n, " NABLA_CUBLASLT=%s", path);
-    alone(body, all);
+    char all[2 * PATH_MAX];
+    snprintf(all, sizeof all, "%s %s", cards_blaslt(), settings);
+    cards_alone(body, all);
 }
 
 #define TEST_WITH(name, settings)       \
@@ -692,5 +668,5 @@ int main(void)
         cmocka_unit_test(memory_may_run_out_while_a_graph_is_made),
         cmocka_unit_test(memory_is_given_back_between_runs),
     };
-    return cmocka_run_group_tests(tests, make, unmake);
+    return cmocka_run_group_tests(tests, cards_open, cards_close);
 }

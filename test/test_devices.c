@@ -17,37 +17,13 @@
 
 #include <cmocka.h>
 
-static char folder[64];
-
-static int make(void **state)
-{
-    (void)state;
-    folder_make(folder);
-    return 0;
-}
-
-static int unmake(void **state)
-{
-    (void)state;
-    folder_remove(folder);
-    return 0;
-}
-
-static void test(void (*body)(void))
-{
-    char all[4096];
-    snprintf(all, sizeof all, "NABLA_CACHE_DIR=%s %s", folder,
-             cards_settings());
-    alone(body, all);
-}
-
-#define TEST(name)                    \
-    static void body_of_##name(void); \
-    static void name(void **state)    \
-    {                                 \
-        (void)state;                  \
-        test(body_of_##name);         \
-    }                                 \
+#define TEST(name)                       \
+    static void body_of_##name(void);    \
+    static void name(void **state)       \
+    {                                    \
+        (void)state;                     \
+        cards_alone(body_of_##name, ""); \
+    }                                    \
     static void body_of_##name(void)
 
 static const float six[] = {1, 2, 3, 4, 5, 6};
@@ -230,7 +206,7 @@ TEST(files_take_what_is_on_a_card)
 {
     nb_tensor *x = begin();
     char path[96];
-    snprintf(path, sizeof path, "%s/x.npz", folder);
+    snprintf(path, sizeof path, "%s/x.npz", cards_folder);
     nb_tensor *both[] = {x, nb_swap_axes(x, 0, 1)};
     const char *names[] = {"x", "t"};
     need(nb_save(path, 2, names, both, 0, NULL, NULL) == NB_OK);
@@ -311,5 +287,5 @@ int main(void)
         cmocka_unit_test(files_take_what_is_on_a_card),
         cmocka_unit_test(calls_that_are_alike_are_told_apart),
     };
-    return cmocka_run_group_tests(tests, make, unmake);
+    return cmocka_run_group_tests(tests, cards_open, cards_close);
 }

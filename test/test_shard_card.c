@@ -22,37 +22,13 @@
 
 #include <cmocka.h>
 
-static char folder[64];
-
-static int make(void **state)
-{
-    (void)state;
-    folder_make(folder);
-    return 0;
-}
-
-static int unmake(void **state)
-{
-    (void)state;
-    folder_remove(folder);
-    return 0;
-}
-
-static void test(void (*body)(void), const char *more)
-{
-    char all[4096];
-    snprintf(all, sizeof all, "NABLA_CACHE_DIR=%s %s %s", folder,
-             cards_settings(), more);
-    alone(body, all);
-}
-
-#define TEST_WITH(name, more)         \
-    static void body_of_##name(void); \
-    static void name(void **state)    \
-    {                                 \
-        (void)state;                  \
-        test(body_of_##name, more);   \
-    }                                 \
+#define TEST_WITH(name, more)              \
+    static void body_of_##name(void);      \
+    static void name(void **state)         \
+    {                                      \
+        (void)state;                       \
+        cards_alone(body_of_##name, more); \
+    }                                      \
     static void body_of_##name(void)
 #define TEST(name) TEST_WITH(name, "")
 
@@ -438,5 +414,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_group_of_one_card_sends_to_itself),
         cmocka_unit_test(nccl_can_be_named),
     };
-    return cmocka_run_group_tests(tests, make, unmake);
+    return cmocka_run_group_tests(tests, cards_open, cards_close);
 }

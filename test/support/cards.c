@@ -40,6 +40,41 @@ bool cards_simulated(void)
     return strstr(told ? told : cards_settings(), "libcuda_sim");
 }
 
+char cards_folder[64];
+
+int cards_open(void **state)
+{
+    (void)state;
+    folder_make(cards_folder);
+    return 0;
+}
+
+int cards_close(void **state)
+{
+    (void)state;
+    folder_remove(cards_folder);
+    return 0;
+}
+
+void cards_alone(void (*body)(void), const char *more)
+{
+    char all[4 * PATH_MAX];
+    snprintf(all, sizeof all, "NABLA_CACHE_DIR=%s %s %s", cards_folder,
+             cards_settings(), more);
+    alone(body, all);
+}
+
+const char *cards_blaslt(void)
+{
+    static char setting[PATH_MAX + 32];
+    char path[PATH_MAX];
+    const char *told = getenv("NABLA_CUDA_DRIVER");
+    if (!cards_simulated()) return "";
+    if (!told && !sim_find(path, sizeof path)) return "";
+    snprintf(setting, sizeof setting, "NABLA_CUBLASLT=%s", told ? told : path);
+    return setting;
+}
+
 nb_card *cards_first(void)
 {
     if (nb_card_count() == 0) alone_skips(nb_card_trouble());

@@ -14,6 +14,16 @@ const char *cards_settings(void);
 /* It is the simulated one: what is only its own can be set. */
 bool cards_simulated(void);
 
+/* Of a group of tests: a folder for what is compiled, made and removed; and a
+ * body alone on the card, with that folder and more settings. */
+extern char cards_folder[64];
+int cards_open(void **state);
+int cards_close(void **state);
+void cards_alone(void (*body)(void), const char *more);
+
+/* The setting that names the simulated cuBLASLt; "" for a real card. */
+const char *cards_blaslt(void);
+
 /* Inside a body: card 0, or the body ends as skipped. */
 nb_card *cards_first(void);
 

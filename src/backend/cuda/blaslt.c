@@ -57,18 +57,7 @@ static void load(void)
 {
     static const char *const files[] = {
         "libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so", NULL};
-    const char *wanted = getenv("NABLA_CUBLASLT");
-    bool given = wanted && *wanted;
-    if (given && !strcmp(wanted, "none")) return;
-    void *lib = given ? nb_dl_open((const char *[]){wanted, NULL})
-                      : nb_cuda_library(files);
-    bool ok = lib;
-    for (int i = 0; ok && i < FUNCTIONS; i++) {
-        void *f = nb_dl_symbol(lib, names[i]);
-        if (f) memcpy((char *)&api + (size_t)i * sizeof f, &f, sizeof f);
-        ok = f;
-    }
-    opened = ok;
+    opened = nb_cuda_functions("NABLA_CUBLASLT", files, FUNCTIONS, names, &api);
 }
 
 /* A driver that is not the machine's own has no library beside it. */

@@ -109,3 +109,19 @@ void *nb_cuda_library(const char *const *names)
         lib = open_named(*names);
     return lib;
 }
+
+bool nb_cuda_functions(const char *setting, const char *const *files, int n,
+                       const char *const *names, void *to)
+{
+    const char *wanted = getenv(setting);
+    bool given = wanted && *wanted;
+    if (given && !strcmp(wanted, "none")) return false;
+    void *lib = given ? nb_dl_open((const char *[]){wanted, NULL})
+                      : nb_cuda_library(files);
+    for (int i = 0; lib && i < n; i++) {
+        void *f = nb_dl_symbol(lib, names[i]);
+        if (!f) return false;
+        memcpy((char *)to + (size_t)i * sizeof f, &f, sizeof f);
+    }
+    return lib;
+}
