@@ -67,6 +67,7 @@ static bool find_picks(job *j, const nb_batch *b, int first, const nb_pick *p,
     for (int k = 0; k < p->n; k++) {
         operand[k] = first + k;
         q->size[k] = size[k];
+        if (size[k] > INT32_MAX || q->places > INT32_MAX) return false;
         q->places *= size[k];
         q->kind[k] = kind[b->view[first + k].dtype];
         if (b->view[first + k].dtype == NB_BOOL) return false;
