@@ -4,7 +4,7 @@
 
 #include "backend/cuda/build.h"
 #include "backend/cuda/memory.h"
-#include "backend/cuda/print.h"
+#include "backend/cuda/print/print.h"
 #include "lower/look.h"
 
 /* Halves stay as they are. */

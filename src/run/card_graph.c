@@ -60,7 +60,7 @@ struct nb_card_reel {
 static bool only_enqueues(const nb_exec *e, int s)
 {
     const nb_card_step *k = &e->on_card[s];
-    return k->code || (k->job && k->job->captures);
+    return k->code || k->job;
 }
 
 static void find_pieces(const nb_exec *e, nb_card_pieces *c)

@@ -2,11 +2,11 @@
 #ifndef NB_RUN_CARD_PARTS_H
 #define NB_RUN_CARD_PARTS_H
 
-#include "backend/cuda/blaslt.h"
 #include "backend/cuda/build.h"
 #include "backend/cuda/call.h"
 #include "backend/cuda/graph.h"
-#include "backend/cuda/print.h"
+#include "backend/cuda/print/print.h"
+#include "backend/cuda/product/blaslt.h"
 #include "run/card.h"
 
 /* What a step is: a kernel, a job, or else a call that the CPU runs or that is

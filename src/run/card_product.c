@@ -2,7 +2,7 @@
  * kernels of our own where there is none. */
 #include "run/card_parts.h"
 
-#include "backend/cuda/multiply.h"
+#include "backend/cuda/product/multiply.h"
 
 static bool multiplies(int device, const nb_gemm *g)
 {

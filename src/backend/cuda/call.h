@@ -12,15 +12,13 @@
 typedef struct nb_card_job {
     size_t workspace; /* bytes that it wants beside, of any contents */
 
-    /* Enqueues it on nb_card_stream, and waits for nothing.  Operands may begin
-     * anywhere; the first result and the workspace are aligned to 64 bytes. */
+    /* Enqueues it on nb_card_stream and waits for nothing; what it does depends
+     * on the pointers alone, for it may become part of a graph.  Operands may
+     * begin anywhere; the first result and the workspace are aligned to 64
+     * bytes. */
     bool (*run)(struct nb_card_job *j, char *const *in, char *const *out,
                 char *workspace, const char *what);
     void (*free)(struct nb_card_job *j);
-
-    /* It does nothing but enqueue, on nb_card_stream, and what depends on the
-     * pointers alone: it may become part of a graph. */
-    bool captures;
 } nb_card_job;
 
 typedef struct nb_card_maker {

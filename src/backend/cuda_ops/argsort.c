@@ -85,7 +85,7 @@ static bool make(nb_card *card, const nb_call *c, nb_tensor *y,
     bool takes = find_lines(s, &b);
     nb_batch_close(&b);
     if (!takes) return nb_free(s), true;
-    s->job = (nb_card_job){.run = run, .free = release, .captures = true};
+    s->job = (nb_card_job){.run = run, .free = release};
     s->card = card;
     s->descending = (int)nb_arg_int(c, 1);
     bool ok = nb_card_sort_new(&s->sort, card, s->lines.count, s->n,

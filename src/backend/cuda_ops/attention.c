@@ -267,9 +267,8 @@ static bool make(nb_card *card, const nb_call *c, nb_tensor *y,
     j->nkernels = back ? 2 : 1;
     j->kind[0] = back ? &to_queries : &forward;
     j->kind[1] = &to_keys;
-    j->base = (nb_card_job){.run = back ? run_back : run_forward,
-                            .free = free_job,
-                            .captures = true};
+    j->base =
+        (nb_card_job){.run = back ? run_back : run_forward, .free = free_job};
     if (back) j->base.workspace = (size_t)(j->args.batch * j->form.t) * 4;
     if (!has_code(j)) return free_job(&j->base), false;
     *to = &j->base;

@@ -274,7 +274,6 @@ static bool finish(job *j, nb_card *card, nb_combine how, nb_dtype d,
     j->card = card;
     j->job.run = j->prior ? run_prior : run_place;
     j->job.free = release;
-    j->job.captures = true;
     bool ok = nb_card_sort_new(&j->sort, card, q->batch.count, q->point.count,
                                bits_of(q->places)) &&
               build(j, how, d);

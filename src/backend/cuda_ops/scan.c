@@ -144,7 +144,7 @@ static bool make(nb_card *card, const nb_call *c, nb_tensor *y,
     (void)y;
     if (!s || !nb_batch_open(&b, c, NULL)) return nb_free(s), false;
     s->card = card;
-    s->job = (nb_card_job){.run = run, .free = release, .captures = true};
+    s->job = (nb_card_job){.run = run, .free = release};
     s->x = c->nin - 1;
     s->l.exclusive = nb_arg_int(c, 1);
     s->l.reverse = nb_arg_int(c, 2);

@@ -70,7 +70,7 @@ static bool make(nb_card *card, const nb_call *c, nb_tensor *y,
     (void)y;
     if (!s || !nb_batch_open(&b, c, NULL)) return nb_free(s), false;
     s->card = card;
-    s->job = (nb_card_job){.run = run, .free = release, .captures = true};
+    s->job = (nb_card_job){.run = run, .free = release};
     s->least = (int)nb_arg_int(c, 1);
     bool takes = find_lines(s, &b);
     nb_batch_close(&b);
