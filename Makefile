@@ -1,5 +1,6 @@
 # Every target does its own set-up; where nothing is left to set up or build
-# that takes a moment.  The work is in tools/ and meson.build.
+# that takes a moment.  The work is in tools/ and meson.build.  SETUP=here counts
+# on what the machine has and installs nothing.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PYTHONPATH := $(CURDIR)/build/python
 
@@ -25,7 +26,7 @@ test: build ## everything that can fail
 test-passes: build ## compiled code with each pass left out in turn
 	@tools/test.py passes
 
-test-gpu: build ## tests of cards, all cases, on the card of this machine
+test-gpu: build ## tests of cards, on the card of this machine
 	@tools/test.py gpu
 
 check: build ## format, warnings, layers, headers, symbols, Python

@@ -68,6 +68,7 @@ static void every_word(nb_op *op)
         subject f;
         task t;
         if (reads_values(op) || is_unmappable(op, &all_words[k])) continue;
+        if (!there_takes()) continue;
         nb_scope_open();
         if (!subject_of(op, &f, &t)) {
             expect(false, "%s: no sample", op->name);
@@ -107,7 +108,7 @@ static void every_dtype(nb_op *op)
         typed f = {.dtype = dtypes[k].dtype};
         nb_tensor *y[MAX_ARGS];
         task t = {.nout = MAX_ARGS};
-        if (reads_values(op)) continue;
+        if (reads_values(op) || !there_takes()) continue;
         nb_scope_open();
         bool ok = sample_random(&f.s, op);
         t.nin = f.s.nin;
@@ -460,6 +461,6 @@ int main(int argc, char **argv)
         every_word(op);
         every_dtype(op);
     }
-    sentences();
+    if (there_leads()) sentences();
     return tally();
 }

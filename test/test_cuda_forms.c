@@ -2,11 +2,12 @@
  * at sizes that fill its vectors, tiles and teams and at sizes that do not, in
  * types of several widths.
  *
- * NABLA_CARD_EVERY=n takes every n-th case, for machines where the card is
- * simulated.  A word as argument: the functions whose names contain it. */
+ * NABLA_TEST_EVERY and NABLA_TEST_PART take some of the cases (support/there.h).
+ * A word as argument: the functions whose names contain it. */
 #include "nabla/nabla.h"
 #include "support/cards.h"
 #include "support/check.h"
+#include "support/there.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -144,12 +145,12 @@ static void compare(int f, const int64_t *size, nb_dtype d, double tolerance)
     nb_error_clear();
 }
 
-/* Each function and shape comes by in turn with each type. */
-static void compare_all(int f, int every)
+/* Some, n apart, have each type if n is odd. */
+static void compare_all(int f)
 {
     for (int s = 0; s < NSHAPES; s++)
         for (int d = 0; d < NTYPES; d++) {
-            if ((f * 5 + s * 3 + d) % every) continue;
+            if (!there_takes()) continue;
             nb_scope_open();
             compare(f, shapes[s], dtypes[d].dtype, dtypes[d].tolerance);
             nb_scope_close(0, NULL);
@@ -158,12 +159,10 @@ static void compare_all(int f, int every)
 
 int main(int argc, char **argv)
 {
-    const char *n = getenv("NABLA_CARD_EVERY");
-    int every = n && atoi(n) > 0 ? atoi(n) : 1;
     if (!nb_card_count()) return printf("no card: %s\n", nb_card_trouble()), 77;
     for (int f = 0; f < NFUNCTIONS; f++) {
         if (argc > 1 && !strstr(functions[f].name, argv[1])) continue;
-        compare_all(f, every);
+        compare_all(f);
     }
     return tally();
 }

@@ -1,11 +1,12 @@
 /* test_cuda_ops.c - on a card every op computes what it does on the CPU: alone,
  * under transforms, and with its real inputs in each other dtype.
  *
- * NABLA_CARD_EVERY=n takes every n-th case, for machines where the card is
- * simulated.  An op's name as argument: that op alone. */
+ * NABLA_TEST_EVERY and NABLA_TEST_PART take some of the cases (support/there.h).
+ * An op's name as argument: that op alone. */
 #include "support/cards.h"
 #include "support/sim.h"
 #include "support/subject.h"
+#include "support/there.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,13 +30,6 @@ static const word all_words[] = {
     {"jvp vjp ", 2, {JVP, VJP}},
 };
 enum { NWORDS = sizeof all_words / sizeof all_words[0] };
-
-static int every = 1, seen;
-
-static bool is_taken(void)
-{
-    return seen++ % every == 0;
-}
 
 /* Shapes that depend on data are asked for while recording. */
 static bool reads_values(const nb_op *op)
@@ -84,7 +78,7 @@ static void every_word(nb_op *op)
         subject f;
         task t;
         if (reads_values(op) || is_unmappable(op, &all_words[k])) continue;
-        if (!is_taken()) continue;
+        if (!there_takes()) continue;
         nb_scope_open();
         if (!subject_of(op, &f, &t)) {
             expect(false, "%s: no sample", op->name);
@@ -119,7 +113,7 @@ static void every_dtype(nb_op *op)
         sample s;
         nb_tensor *y[MAX_ARGS];
         task t = {.nout = MAX_ARGS};
-        if (reads_values(op) || !is_taken()) continue;
+        if (reads_values(op) || !there_takes()) continue;
         nb_scope_open();
         bool ok = sample_random(&s, op);
         t.nin = s.nin;
@@ -142,10 +136,7 @@ static void every_dtype(nb_op *op)
 
 int main(int argc, char **argv)
 {
-    const char *n = getenv("NABLA_CARD_EVERY");
     if (!nb_card_count()) return printf("no card: %s\n", nb_card_trouble()), 77;
-    if (n) every = atoi(n);
-    if (every < 1) every = 1;
     nb_op *op;
     for (int i = 0; (op = nb_op_at(i)); i++) {
         if (argc > 1 && strcmp(argv[1], op->name)) continue;

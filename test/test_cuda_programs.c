@@ -1,7 +1,8 @@
 /* test_cuda_programs.c - random programs give on a card what they give on the
  * CPU: as they are, compiled, and their gradients.
  *
- * NABLA_CARD_PROGRAMS is how many, NABLA_CARD_SEED that of the first. */
+ * NABLA_CARD_PROGRAMS is how many, NABLA_CARD_SEED that of the first;
+ * NABLA_TEST_EVERY and NABLA_TEST_PART take some (support/there.h). */
 #include "backend/cuda/card.h"
 #include "support/check.h"
 #include "support/recipe.h"
@@ -65,6 +66,7 @@ int main(void)
     int first = setting("NABLA_CARD_SEED", 1000);
     if (!nb_card_count()) return printf("no card: %s\n", nb_card_trouble()), 77;
     for (int k = 0; k < n; k++) {
+        if (!there_takes()) continue;
         nb_scope_open();
         program(first + k);
         nb_scope_close(0, NULL);

@@ -86,7 +86,7 @@ static void every_word(nb_op *op)
     for (int k = 0; k < NWORDS; k++) {
         subject f;
         task t;
-        if (reads_values(op)) continue;
+        if (reads_values(op) || !there_takes()) continue;
         nb_scope_open();
         if (expect(subject_of(op, &f, &t), "%s: no sample", op->name)) {
             for (int i = all_words[k].n - 1; i >= 0; i--)
@@ -444,9 +444,8 @@ int main(int argc, char **argv)
         return printf("no LLVM here\n"), 77;
     nb_op *op;
     for (int i = 0; (op = nb_op_at(i)); i++) {
-        if (argc > 1 ? !strcmp(argv[1], op->name) : there_takes())
-            every_word(op);
+        if (argc < 2 || !strcmp(argv[1], op->name)) every_word(op);
     }
-    sentences();
+    if (there_leads()) sentences();
     return tally();
 }

@@ -2,7 +2,7 @@
  * programs over them.
  *
  * Runs on the card of the machine, or on the simulated one where there is none;
- * every test in a process of its own.  NABLA_CARD_EVERY=n takes every n-th of
+ * every test in a process of its own.  NABLA_TEST_EVERY=n takes every n-th of
  * the random steps. */
 #include "backend/cuda/memory.h"
 #include "backend/cuda/nccl.h"
@@ -94,7 +94,7 @@ static bool run_batch(void *ctx, int position)
 static void steps_hold(int cards)
 {
     static const int sizes[][2] = {{2, 1}, {3, 1}, {2, 2}, {2, 4}, {3, 2}};
-    const char *every = getenv("NABLA_CARD_EVERY");
+    const char *every = getenv("NABLA_TEST_EVERY");
     for (int k = 0; k < 5; k++) {
         batch b = {.mesh = mesh(sizes[k][0], sizes[k][1], cards),
                    .seed = (unsigned)k + 1};

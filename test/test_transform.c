@@ -1422,7 +1422,8 @@ int main(void)
     };
     compositions();
     catalogue();
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+    size_t sentences = there_leads() ? sizeof all / sizeof all[0] : 0;
+    for (size_t i = 0; i < sentences; i++) {
         nb_scope_open();
         all[i]();
         nb_scope_close(0, NULL);
@@ -1431,6 +1432,6 @@ int main(void)
     int64_t nodes = nb_stats_get().nodes_live;
     expect(nodes == 0 && all_closed(), "%lld nodes are still alive",
            (long long)nodes);
-    faults();
+    if (there_leads()) faults();
     return tally();
 }

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import gpu as card_tests
+
 ROOT = Path(__file__).resolve().parent.parent
 WORKERS = str(os.cpu_count() or 2)
 
@@ -47,26 +49,34 @@ def output(*command: str) -> str:
 # C tests and Python tests, in one build or another.
 
 
-def counted(record: dict[str, str]) -> Count:
-    """What a C test program counted, by cmocka or by itself in its last line
-    (shown with the one before); one that died is a failure."""
-    said = record.get("stdout", "")
-    text = said + record.get("stderr", "")
+OWN = re.compile(r"(.*\n)?(\d+) passed, (\d+) failed\s*$")
+
+
+def counted(said: str, ok: bool) -> Count:
+    """What a C test program counted, by cmocka or by itself in its last line;
+    one that died is a failure."""
     passed, failed = (
-        sum(map(int, re.findall(rf"\[  {word}  \] (?:\w+: )?(\d+) test", text)))
+        sum(map(int, re.findall(rf"\[  {word}  \] (?:\w+: )?(\d+) test", said)))
         for word in ("PASSED", "FAILED")
     )
-    if own := re.search(r"(.*\n)?(\d+) passed, (\d+) failed\s*$", said):
-        print(f"{record['name']}: {own[0].strip()}")
+    if own := OWN.search(said):
         passed, failed = int(own[2]), int(own[3])
-    died = record["result"] != "OK" and not failed
-    return Count(passed, failed + died)
+    return Count(passed, failed or int(not ok))
+
+
+def recorded(record: dict[str, str]) -> Count:
+    """The same of one that Meson ran; shows its last two lines."""
+    said = record.get("stdout", "")
+    if own := OWN.search(said):
+        print(f"{record['name']}: {own[0].strip()}")
+    return counted(record.get("stderr", "") + said, record["result"] == "OK")
 
 
 def c_tests(build: str) -> Count:
     run("meson", "test", "-C", build, "--no-rebuild", "--print-errorlogs")
     log = ROOT / build / "meson-logs" / "testlog.json"
-    return total([counted(json.loads(t)) for t in log.read_text().splitlines()])
+    lines = log.read_text().splitlines()
+    return total([recorded(json.loads(line)) for line in lines])
 
 
 def tested(report: Path, ok: bool) -> Count:
@@ -551,70 +561,18 @@ def with_real_nvrtc() -> None:
     os.environ["NABLA_SIM_CHECKED"] = str(checked)
 
 
-# Tests of the engine that are tests of a card where that is the device, in C
-# and in Python.
-THERE = """
-laws transform jacobian control compile checkpoint reduce pointwise random sort
-conv index view contract linalg create dynamic turns newton points custom_op
-""".split()
-PYTHON_THERE = """
-ops transforms control compile dynamic index random properties programs
-""".split()
-
-
 def gpu() -> Count:
-    """Tests of cards, all cases, on the card of this machine."""
+    """Tests of cards, on the card of this machine."""
     answer = spoken("python", "-c", "import nabla as nb; print(nb.devices())")
     if "gpu" not in answer:
         print("no card here: left out (the simulated one is part of c)")
         return Count()
     print("on the card of this machine:", answer.strip())
-    own = "card build graph bad same ops forms programs".split()
-    files = [f"test/python/test_{name}.py" for name in PYTHON_THERE]
+    results = card_tests.run_all(counted)
     return total(
-        [card_test(f"cuda_{name}") for name in own]
-        + [card_test("devices"), sanitized()]
-        + [card_test(name, NABLA_TEST_DEVICE="gpu") for name in THERE]
-        + [card_test("shard_card")]
-        + [card_test(f"shard_{n}", **few) for n, few in ON_A_CARD.items()]
-        + [python_tests("build", "test/python/test_devices.py")]
-        + [python_tests("build", *files, NABLA_DEFAULT_DEVICE="gpu")]
+        [Count(r.passed, r.failed) for r in results]
         + [gpt2_on_card(losses(GPT2[0]))]
     )
-
-
-# Laws of sharding with all devices on the card.
-ON_A_CARD = {
-    "ops": {"NABLA_SHARD_CARDS": "1", "NABLA_SHARD_CASES": "4"},
-    "programs": {"NABLA_SHARD_CARDS": "1", "NABLA_SHARD_PROGRAMS": "50"},
-}
-
-
-def sanitized() -> Count:
-    """Every family of kernels under compute-sanitizer, where that is."""
-    made = subprocess.run(["tools/sanitize"])
-    return Count(int(not made.returncode), int(made.returncode not in (0, 77)))
-
-
-def card_test(name: str, **environment: str) -> Count:
-    made = subprocess.run(
-        f"build/test/test_{name}",
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=os.environ | environment,
-    )
-    if made.returncode:
-        print(made.stdout, end="")
-    count = counted(
-        {
-            "name": f"test_{name}",
-            "result": "FAIL" if made.returncode else "OK",
-            "stdout": made.stdout,
-        }
-    )
-    print(f"test_{name}: {count.passed} passed, {count.failed} failed")
-    return count
 
 
 def asan() -> Count:

@@ -1,6 +1,12 @@
-"""Settings of all Python tests, and what they count."""
+"""Settings of all Python tests, and what they count.
 
+NABLA_TEST_EVERY=n takes each n-th case of every test function, the first for
+certain, and so many examples less of random ones; NABLA_TEST_PART=k/n of these
+the k-th of n parts (as test/support/there.h)."""
+
+import os
 import time
+from collections import Counter
 
 import pytest
 from hypothesis import settings
@@ -8,11 +14,30 @@ from hypothesis import settings
 import nabla as nb
 from nabla import _nabla
 
+EVERY = int(os.environ.get("NABLA_TEST_EVERY", 1))
+PART, PARTS = map(int, os.environ.get("NABLA_TEST_PART", "0/1").split("/"))
+
 # The same examples at every run, and no clock: a machine may be busy.
 settings.register_profile(
-    "nabla", derandomize=True, deadline=None, database=None, max_examples=100
+    "nabla",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    max_examples=max(1, 100 // EVERY),
 )
 settings.load_profile("nabla")
+
+
+def pytest_collection_modifyitems(items):
+    """Leaves the cases that are taken."""
+    seen = Counter()
+    taken = []
+    for item in items:
+        function = getattr(item, "originalname", item.name)
+        if seen[item.path, function] % EVERY == 0:
+            taken.append(item)
+        seen[item.path, function] += 1
+    items[:] = taken[PART::PARTS]
 
 
 def pytest_terminal_summary(terminalreporter):

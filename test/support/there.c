@@ -87,10 +87,33 @@ void there_peak_reset(void)
         nb_block_peak_reset();
 }
 
+/* The cases that are taken: those at a multiple of `every` whose number among
+ * them leaves `part` when divided by `parts`. */
+static struct share {
+    int every, part, parts;
+} share;
+
+static void share_find(void)
+{
+    const char *every = getenv("NABLA_TEST_EVERY");
+    const char *part = getenv("NABLA_TEST_PART");
+    if (share.every) return;
+    share.every = every && atoi(every) > 0 ? atoi(every) : 1;
+    if (!part || sscanf(part, "%d/%d", &share.part, &share.parts) != 2 ||
+        share.part < 0 || share.part >= share.parts)
+        share.part = 0, share.parts = 1;
+}
+
 bool there_takes(void)
 {
-    static int seen, every;
-    const char *n = getenv("NABLA_TEST_EVERY");
-    if (!every) every = n && atoi(n) > 0 ? atoi(n) : 1;
-    return seen++ % every == 0;
+    static int seen;
+    int i = seen++;
+    share_find();
+    return i % share.every == 0 && i / share.every % share.parts == share.part;
+}
+
+bool there_leads(void)
+{
+    share_find();
+    return share.part == 0;
 }

@@ -33,8 +33,12 @@ size_t there_bytes(void);
 size_t there_peak(void);
 void there_peak_reset(void);
 
-/* Takes one of so many cases: NABLA_TEST_EVERY=n each n-th, for the simulated
- * card. */
+/* Whether the next case is taken.  NABLA_TEST_EVERY=n: each n-th of all cases.
+ * NABLA_TEST_PART=k/n: of these the k-th of n parts, 0 the first, which together
+ * have them all; several processes may share a test. */
 bool there_takes(void);
+
+/* What is no case among many is for the first part. */
+bool there_leads(void);
 
 #endif

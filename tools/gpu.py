@@ -1,0 +1,248 @@
+"""gpu.py - the tests of a card: which there are, and how they run at once.
+
+Most of their time goes into compiling kernels, so a long test is shared by
+several processes (NABLA_TEST_PART), as many run at a time as the machine has
+cores, and what one has compiled the others find on disk.  Of the longest tests
+each n-th case is taken (NABLA_TEST_EVERY): every op and every transform comes
+by, not every pair of them; NABLA_TEST_ALL=1 takes all."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
+
+FOLDER = Path("build/gpu")
+LONGEST = 420  # seconds of a process
+
+
+class Test(NamedTuple):
+    name: str  # of the program, or of the file of Python
+    parts: int = 1  # processes that share it
+    every: int = 1  # n: each n-th case
+    settings: dict[str, str] = {}
+
+
+class Part(NamedTuple):
+    test: Test
+    number: int
+
+    @property
+    def title(self) -> str:
+        t = self.test
+        return f"{t.name} {self.number + 1}/{t.parts}" * (t.parts > 1) or t.name
+
+    @property
+    def command(self) -> list[str]:
+        name = self.test.name
+        if name.endswith(".py"):
+            pytest = ["python", "-m", "pytest", "--tb=short"]
+            return [*pytest, f"test/python/{name}"]
+        return [name if "/" in name else f"build/test/{name}"]
+
+
+class Result(NamedTuple):
+    test: Test
+    passed: int
+    failed: int
+    seconds: float
+
+
+# Programs that look for a card by themselves.
+OWN = [
+    Test("test_cuda_ops", 8),
+    Test("test_cuda_programs", 8, 2),
+    Test("test_cuda_forms", 3),
+    Test("test_cuda_same"),
+    Test("test_cuda_build"),
+    Test("test_cuda_graph"),
+    Test("test_card_loops"),
+    Test("test_attention"),
+    Test("test_blaslt"),
+    Test("test_devices"),
+    Test("test_shard_card"),
+    Test("tools/sanitize"),
+]
+
+# These fill the card: nothing else may run.
+FILLING = [Test("test_cuda_card"), Test("test_cuda_bad")]
+
+# Tests of the engine, with the card as their device.
+THERE = [
+    Test("test_transform", 16, 8),
+    Test("test_compile", 8, 3),
+    Test("test_dynamic", 8, 3),
+    Test("test_laws", 4),
+    Test("test_points", 4),
+    Test("test_control"),
+    Test("test_checkpoint"),
+    Test("test_custom_op"),
+    Test("test_turns"),
+    *(
+        Test(f"test_{name}")
+        for name in "jacobian reduce pointwise random sort conv index view "
+        "contract linalg create newton".split()
+    ),
+]
+
+# Laws of sharding, with all devices of a mesh on the card.
+SHARDED = [
+    Test("test_shard_ops", 8, settings={"NABLA_SHARD_CASES": "4"}),
+    Test("test_shard_programs", 4, settings={"NABLA_SHARD_PROGRAMS": "200"}),
+    Test("test_shard_cases"),
+    Test("test_shard_loops"),
+    Test("test_collective"),
+]
+
+# Python's, with the card as the default device.
+PYTHON = [
+    Test("test_ops.py", 8, 5),
+    Test("test_dtypes.py", 4, 7),
+    Test("test_programs.py", 4),
+    Test("test_properties.py", 4, 10),
+    Test("test_transforms.py", 2),
+    Test("test_control.py", 2),
+    Test("test_compile.py", 2),
+    *(
+        Test(f"test_{name}.py")
+        for name in "dynamic index random tensor tree".split()
+    ),
+]
+
+
+def all_tests() -> list[Test]:
+    """The longest first, whatever they are of."""
+    gpu = {"NABLA_TEST_DEVICE": "gpu"}
+    mesh = {"NABLA_SHARD_CARDS": "1"}
+    default = {"NABLA_DEFAULT_DEVICE": "gpu"}
+    tests = [
+        *OWN,
+        *(t._replace(settings=t.settings | gpu) for t in THERE),
+        *(t._replace(settings=t.settings | mesh) for t in SHARDED),
+        *(t._replace(settings=t.settings | default) for t in PYTHON),
+        Test("test_devices.py"),
+    ]
+    return sorted(tests, key=lambda t: -t.parts)
+
+
+def parts_of(tests: list[Test]) -> Iterator[Part]:
+    for t in tests:
+        for k in range(t.parts):
+            yield Part(t, k)
+
+
+def environment(part: Part) -> dict[str, str]:
+    test = part.test
+    every = 1 if os.environ.get("NABLA_TEST_ALL") == "1" else test.every
+    usual = {
+        "NABLA_CACHE_DIR": str((FOLDER / "kernels").resolve()),
+        "NABLA_CACHE_MIB": "8192",
+        "NABLA_NUM_THREADS": "2",
+        "PYTHONPATH": os.pathsep.join(
+            filter(None, ("build/python", os.environ.get("PYTHONPATH")))
+        ),
+        "NABLA_TEST_EVERY": str(every),
+        "NABLA_TEST_PART": f"{part.number}/{test.parts}",
+    }
+    return os.environ | usual | test.settings
+
+
+Counted = Callable[[str, bool], tuple[int, int]]
+
+
+def counted_by_pytest(said: str, ok: bool) -> tuple[int, int]:
+    """Its last line: "1 failed, 12 passed, 3 skipped in 4.56s"."""
+    closing = said.strip().splitlines()[-1:] or [""]
+    passed, failed, errors = (
+        sum(map(int, re.findall(rf"(\d+) {word}", closing[0])))
+        for word in ("passed", "failed", "error")
+    )
+    return passed, failed + errors or int(not ok)
+
+
+class Runs:
+    """Parts under way, and what came of those that have ended."""
+
+    def __init__(self, counted: Counted) -> None:
+        self.counted = counted
+        self.lock = Lock()
+        self.begun = time.monotonic()
+        self.now: set[str] = set()
+        self.results: list[Result] = []
+
+    def say(self, *words: object) -> None:
+        print(f"{time.monotonic() - self.begun:6.1f} s ", *words, flush=True)
+
+    def run(self, part: Part) -> None:
+        with self.lock:
+            self.now.add(part.title)
+            self.say("     begins", part.title)
+        begun = time.monotonic()
+        log = FOLDER / f"{Path(part.test.name).name}.{part.number}.log"
+        with log.open("w") as to:
+            try:
+                status = subprocess.run(
+                    part.command,
+                    stdout=to,
+                    stderr=subprocess.STDOUT,
+                    env=environment(part),
+                    timeout=LONGEST,
+                ).returncode
+            except subprocess.TimeoutExpired:
+                status = -1
+        self.ended(part, status, log, time.monotonic() - begun)
+
+    def ended(self, part: Part, status: int, log: Path, took: float) -> None:
+        said = log.read_text(errors="replace")
+        if part.test.name.endswith(".py"):
+            # Status 5: this part has no case.
+            passed, failed = counted_by_pytest(said, status in (0, 5))
+        else:
+            passed, failed = self.counted(said, status in (0, 77))
+        with self.lock:
+            self.now.discard(part.title)
+            self.results.append(Result(part.test, passed, failed, took))
+            if failed:
+                print(said[-6000:])
+            if status == -1:
+                print(f"{part.title} did not end within {LONGEST} s")
+            self.say(
+                "FAIL " if failed else "ok   ",
+                f"{part.title}: {passed} passed, {failed} failed, {took:.1f} s",
+            )
+
+    def summary(self) -> None:
+        """By test: the seconds of all its parts, and those of the longest."""
+        for test in dict.fromkeys(r.test.name for r in self.results):
+            of = [r for r in self.results if r.test.name == test]
+            print(
+                f"{test:24}{sum(r.passed for r in of):7} passed"
+                f"{sum(r.failed for r in of):5} failed"
+                f"{sum(r.seconds for r in of):8.1f} s"
+                f"{max(r.seconds for r in of):8.1f} s at most"
+            )
+        kernels = sum(1 for _ in (FOLDER / "kernels").glob("*.code"))
+        self.say(f"{kernels} kernels in {FOLDER / 'kernels'}")
+
+
+def run_all(counted: Counted) -> list[Result]:
+    """All tests; what a program said is counted by the function."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    runs = Runs(counted)
+
+    def cut_short(*_: object) -> None:
+        runs.say("cut short in", ", ".join(sorted(runs.now)))
+        os._exit(1)
+
+    signal.signal(signal.SIGTERM, cut_short)
+    for part in parts_of(FILLING):
+        runs.run(part)
+    with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
+        list(pool.map(runs.run, parts_of(all_tests())))
+    runs.summary()
+    return runs.results
