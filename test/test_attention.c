@@ -455,6 +455,43 @@ static void vmapped_attention_is_fused(void **state)
     nb_scope_close(0, NULL);
 }
 
+/* A sum of losses, each of other queries and with a mask of `layer_masks`. */
+static const mask layer_masks[] = {PAST, PAST, AHEAD, BAND, PAST};
+
+static nb_status layers(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                        nb_tensor **y)
+{
+    nb_tensor *in[INPUTS], *one[RESULTS], *sum = nb_num(0);
+    for (int i = 0; i < 5; i++) {
+        program p = *(const program *)ctx;
+        p.mask = layer_masks[i];
+        memcpy(in, x, sizeof in);
+        in[0] = nb_mul(x[0], nb_num(0.5 * i + 0.5));
+        nb_status ok = loss(&p, nx, in, ny, one);
+        if (ok != NB_OK) return ok;
+        sum = nb_add(sum, one[0]);
+    }
+    *ny = 1;
+    y[0] = sum;
+    return NB_OK;
+}
+
+/* A mask is looked at once for all layers that it is of, and for no other. */
+static void layers_have_their_masks(void **state)
+{
+    program p = {"layers", BHTD,    PAST,    .b = 1,          .h = 2,
+                 .t = 20,  .s = 20, .d = 16, .dtype = NB_BF16};
+    program exact = p;
+    nb_tensor *x[INPUTS];
+    (void)state;
+    exact.dtype = NB_F64;
+    nb_scope_open();
+    inputs(&p, x);
+    nb_func *f = nb_func_new(layers, &p), *r = nb_func_new(layers, &exact);
+    compare(&p, f, r, x, 4, 4);
+    nb_scope_close(0, NULL);
+}
+
 /* Memory that runs out leaves nothing behind. */
 static void faults_leave_nothing(void **state)
 {
@@ -546,6 +583,7 @@ int main(void)
         cmocka_unit_test(second_derivatives_keep_scores),
         cmocka_unit_test(recomputed_attention_is_fused),
         cmocka_unit_test(vmapped_attention_is_fused),
+        cmocka_unit_test(layers_have_their_masks),
         cmocka_unit_test(faults_leave_nothing),
         cmocka_unit_test(kernels_are_right),
     };

@@ -52,13 +52,20 @@ typedef struct grid {
     const nb_tensor *x;
     nb_attention_mask how;
     int64_t row, column; /* strides */
+    double *v;           /* a row of it */
 } grid;
 
-static bool leaves(const grid *m, int64_t t, int64_t s, bool *known)
+static void read_row(grid *m, int64_t t, int64_t n)
 {
     nb_dtype d = (nb_dtype)m->x->dtype;
-    int64_t at = t * m->row + s * m->column;
-    double v = nb_read_f64(m->x->data + at * (int64_t)nb_dtype_size(d), d);
+    int64_t item = (int64_t)nb_dtype_size(d);
+    nb_convert(m->v, NB_F64, 1, m->x->data + t * m->row * item, d, m->column,
+               n);
+}
+
+static bool leaves(const grid *m, int64_t s, bool *known)
+{
+    double v = m->v[s];
     *known = *known && (!m->how.adds || v == 0 || v <= NB_FAR_BELOW);
     return m->how.adds ? v == 0 : (v != 0) == m->how.keeps;
 }
@@ -78,18 +85,18 @@ static bool open_grid(grid *m, const nb_attention_found *f)
 
 /* Whether query t is left the keys up to t + ahead and no other, for the ahead
  * that query 0 has. */
-static bool look(const grid *m, const nb_shape *scores, int t_dim, int s_dim,
-                 int64_t *ahead)
+static bool look(grid *m, int64_t nt, int64_t ns, int64_t *ahead)
 {
-    int64_t nt = nb_extent_get(scores->size[t_dim]), first = 0, taken = 0;
-    int64_t ns = nb_extent_get(scores->size[s_dim]);
+    int64_t first = 0, taken = 0;
     bool known = true;
-    while (first < ns && leaves(m, 0, first, &known))
+    read_row(m, 0, ns);
+    while (first < ns && leaves(m, first, &known))
         first++;
     for (int64_t t = 0; known && t < nt; t++) {
         int64_t end = first + t < ns ? first + t : ns;
+        read_row(m, t, ns);
         for (int64_t s = 0; known && s < ns; s++) {
-            bool left = leaves(m, t, s, &known);
+            bool left = leaves(m, s, &known);
             known = known && left == (s < end);
             taken += !left;
         }
@@ -98,28 +105,57 @@ static bool look(const grid *m, const nb_shape *scores, int t_dim, int s_dim,
     return known && first > 0;
 }
 
-static bool look_at(const nb_graph *g, nb_attention_mask mask,
-                    const nb_attention_found *f, int64_t *ahead, bool *needed,
-                    nb_tensor **value)
+static bool look_at(const nb_graph *g, const nb_attention_found *f,
+                    nb_attention_seen *to, bool *needed, nb_tensor **value)
 {
-    if (!mark(g, mask.line, needed)) return false;
-    grid m = {.x = compute(g, mask.line, needed, value), .how = mask};
-    return m.x && open_grid(&m, f) &&
-           look(&m, &g->line[f->scores].shape, f->t, f->s, ahead);
+    if (!mark(g, to->mask.line, needed)) return false;
+    grid m = {.x = compute(g, to->mask.line, needed, value), .how = to->mask};
+    if (!m.x || !open_grid(&m, f)) return false;
+    m.v = nb_alloc((size_t)(to->keys + 1) * sizeof *m.v);
+    bool is = m.v && look(&m, to->queries, to->keys, &to->ahead);
+    nb_free(m.v);
+    return is;
 }
 
-bool nb_attention_mask_ahead(const nb_graph *g, nb_attention_mask mask,
-                             const nb_attention_found *f, int64_t *ahead)
+static bool see(const nb_graph *g, const nb_attention_found *f,
+                nb_attention_seen *to)
 {
     size_t n = (size_t)g->n + 1;
     bool *needed = nb_alloc_zero(n);
     nb_tensor **value = nb_alloc_zero(n * sizeof *value);
     bool is = false;
     if (needed && value && nb_scope_open() == NB_OK) {
-        is = look_at(g, mask, f, ahead, needed, value);
+        is = look_at(g, f, to, needed, value);
         nb_scope_close(0, NULL);
     }
     if (!is) nb_error_clear();
     nb_free(needed), nb_free(value);
     return is;
+}
+
+static bool is_again(const nb_attention_seen *a, const nb_attention_seen *b)
+{
+    return a->mask.line == b->mask.line && a->mask.adds == b->mask.adds &&
+           a->mask.keeps == b->mask.keeps && a->rank == b->rank &&
+           a->t == b->t && a->s == b->s && a->queries == b->queries &&
+           a->keys == b->keys;
+}
+
+/* Layers have one mask between them. */
+bool nb_attention_mask_ahead(nb_attention_lines *l, nb_attention_mask mask,
+                             nb_attention_found *f)
+{
+    const nb_extent *size = l->graph->line[f->scores].shape.size;
+    nb_attention_seen here = {.mask = mask,
+                              .rank = f->rank,
+                              .t = f->t,
+                              .s = f->s,
+                              .queries = nb_extent_get(size[f->t]),
+                              .keys = nb_extent_get(size[f->s])};
+    if (!is_again(&l->seen, &here)) {
+        here.known = see(l->graph, f, &here);
+        l->seen = here;
+    }
+    f->ahead = l->seen.ahead;
+    return l->seen.known;
 }

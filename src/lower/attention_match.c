@@ -590,8 +590,8 @@ bool nb_attention_find(nb_attention_lines *l, int k, nb_attention_found *f)
     if (!set_places(&m) || !is_alone(&m)) return false;
     follow(&m, &f->o), follow(&m, &f->dq);
     follow(&m, &f->dk), follow(&m, &f->dv);
-    return fits(&m) && (m.mask.line < 0 || nb_attention_mask_ahead(
-                                               l->graph, m.mask, f, &f->ahead));
+    return fits(&m) &&
+           (m.mask.line < 0 || nb_attention_mask_ahead(l, m.mask, f));
 }
 
 /* Who uses what */

@@ -29,6 +29,22 @@ typedef struct nb_attention_found {
                         read is there, or can be moved there */
 } nb_attention_found;
 
+/* The line of a mask.  `adds`: zeros leave a key, what is far below takes it;
+ * else what is not 0 leaves it, or, unless it `keeps`, takes it. */
+typedef struct nb_attention_mask {
+    int line;
+    bool adds, keeps;
+} nb_attention_mask;
+
+/* What was found of a mask over such scores. */
+typedef struct nb_attention_seen {
+    nb_attention_mask mask;
+    int rank, t, s;
+    int64_t queries, keys;
+    bool known;
+    int64_t ahead;
+} nb_attention_seen;
+
 /* The program, with a node for each line; who uses lines; room for the work. */
 typedef struct nb_attention_lines {
     const nb_graph *graph;
@@ -36,6 +52,7 @@ typedef struct nb_attention_lines {
     int *uses, *user; /* by line: how many, results too, and the last one */
     bool *needed;
     struct nb_attention_term *form;
+    nb_attention_seen seen; /* the last; rank 0: none */
 } nb_attention_lines;
 
 bool nb_attention_lines_open(nb_attention_lines *l, const nb_graph *g,
@@ -49,16 +66,10 @@ bool nb_attention_find(nb_attention_lines *l, int k, nb_attention_found *f);
 /* Puts the ops of attention.h where it is found. */
 bool nb_attention_fuse(nb_graph *g);
 
-/* Whether line k, a mask over scores or what is added to them, is known, and
- * leaves to query t the keys up to t + *ahead; *ahead is NB_NONE if it leaves
- * all.  `adds`: zeros leave, what is far below takes; else what is not 0
- * leaves, or, unless it `keeps`, takes. */
-typedef struct nb_attention_mask {
-    int line;
-    bool adds, keeps;
-} nb_attention_mask;
-bool nb_attention_mask_ahead(const nb_graph *g, nb_attention_mask mask,
-                             const nb_attention_found *f, int64_t *ahead);
+/* Whether a mask over scores, or what is added to them, is known, and leaves to
+ * query t the keys up to t + f->ahead; that is NB_NONE if it leaves all. */
+bool nb_attention_mask_ahead(nb_attention_lines *l, nb_attention_mask mask,
+                             nb_attention_found *f);
 
 /* A score that far below others has no weight. */
 #define NB_FAR_BELOW (-1e4)
