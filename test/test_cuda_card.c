@@ -524,6 +524,35 @@ static void cards_are_apart(void **state)
     cards_alone(body_of_cards_are_apart, "NABLA_SIM_CARDS=2");
 }
 
+/* Both ways in the order of both: a copy waits for what its source is made by,
+ * and who writes over the source waits for the copy. */
+static void body_of_cards_copy_from_each_other(void)
+{
+    if (nb_card_count() < 2) alone_skips("there is one card");
+    nb_card *a = nb_card_at(0), *b = nb_card_at(1);
+    nb_card_code *k = build(a, scale_text, "scale");
+    float x[256] = {1, 2, 3}, y[256] = {0}, z[256] = {0};
+    void *p = alloc(a, sizeof x), *q = alloc(b, sizeof x);
+    need(nb_card_put(a, p, x, sizeof x) && scale(a, k, p, p, 2, 256));
+    need(nb_card_copy_from(b, q, a, p, sizeof x));
+    need(nb_card_put(a, p, z, sizeof z));
+    need(nb_card_get(a, y, p, sizeof y) && y[2] == 0);
+    need(nb_card_get(b, y, q, sizeof y) && y[2] == 6);
+    need(nb_card_copy_from(a, p, b, q, 2 * sizeof *x));
+    need(scale(a, k, p, p, 5, 256));
+    need(nb_card_get(a, y, p, sizeof y) && y[1] == 20 && y[2] == 0);
+    need(nb_card_copy_from(a, p, b, q, 0));
+    nb_card_free(a, p, 0);
+    nb_card_free(b, q, 0);
+    nb_card_code_drop(k);
+}
+
+static void cards_copy_from_each_other(void **state)
+{
+    (void)state;
+    cards_alone(body_of_cards_copy_from_each_other, "NABLA_SIM_CARDS=2");
+}
+
 static void body_of_waiting_finds_the_kernel(void)
 {
     nb_card *c = cards_first();
@@ -705,6 +734,7 @@ int main(void)
         cmocka_unit_test(a_late_fault_marks_the_card),
         cmocka_unit_test(a_fault_lists_the_last_kernels),
         cmocka_unit_test(cards_are_apart),
+        cmocka_unit_test(cards_copy_from_each_other),
         cmocka_unit_test(waiting_finds_the_kernel),
         cmocka_unit_test(streams_wait_for_memory),
         cmocka_unit_test(a_forked_process_is_told),

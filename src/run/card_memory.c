@@ -51,24 +51,21 @@ bool nb_card_transfer(char *to, int device, const char *from, int from_device,
     if (!card) return false;
     if (!device) return nb_card_get(card, to, from, n);
     if (!from_device) return nb_card_put(card, to, from, n);
-    return nb_card_copy(card, to, from, n);
+    if (device == from_device) return nb_card_copy(card, to, from, n);
+    nb_card *other = nb_card_at(from_device - 1);
+    return other && nb_card_copy_from(card, to, other, from, n);
 }
 
-/* Between two cards by way of the CPU. */
 nb_tensor *nb_tensor_on(nb_tensor *x, int device)
 {
     nb_shape shape = nb_tensor_shape(x);
     if (!x->device && !device) return nb_tensor_packed(x);
     if (x->device == device && x->buffer && nb_tensor_is_packed(x)) return x;
-    if (x->device && device && x->device != device) {
-        nb_tensor *here = nb_tensor_on(x, 0);
-        return here ? nb_tensor_on(here, device) : NULL;
-    }
     size_t n = bytes_of(x);
     bool packed = nb_tensor_is_packed(x);
     if (!packed && !x->device) {
         if (!(x = nb_tensor_packed(x))) return NULL;
-    } else if (!packed && !device) {
+    } else if (!packed && x->device != device) {
         if (!(x = nb_tensor_on(x, x->device))) return NULL;
     }
     nb_buffer *b = nb_buffer_on(device, n);

@@ -196,6 +196,36 @@ bool nb_card_copy(nb_card *c, void *to, const void *from, size_t n)
                          "copying within it");
 }
 
+/* What the first card's stream is given next waits for the other's so far. */
+static bool follow(nb_card *c, nb_card *other)
+{
+    if (!nb_card_enter(other)) return false;
+    pthread_mutex_lock(&other->lock);
+    bool ok =
+        nb_card_check(other,
+                      other->api->EventRecord(other->event, other->stream),
+                      "recording an event") &&
+        nb_card_enter(c) &&
+        nb_card_check(c, c->api->StreamWaitEvent(c->stream, other->event, 0),
+                      "waiting for another card");
+    pthread_mutex_unlock(&other->lock);
+    return ok;
+}
+
+bool nb_card_copy_from(nb_card *c, void *to, nb_card *other, const void *from,
+                       size_t n)
+{
+    if (!nb_card_enter(c) || !nb_card_is_free(c, "copying to it")) return false;
+    if (n == 0) return true;
+    return follow(c, other) &&
+           nb_card_check(c,
+                         c->api->MemcpyPeerAsync(address(to), c->context,
+                                                 address(from), other->context,
+                                                 n, c->stream),
+                         "copying from another card") &&
+           follow(other, c);
+}
+
 bool nb_card_zero(nb_card *c, void *to, size_t n)
 {
     if (!nb_card_enter(c)) return false;

@@ -23,6 +23,12 @@ void nb_card_free_on(nb_card *c, void *stream, void *p);
 bool nb_card_put(nb_card *c, void *to, const void *host, size_t n);
 bool nb_card_get(nb_card *c, void *host, const void *from, size_t n);
 bool nb_card_copy(nb_card *c, void *to, const void *from, size_t n);
+
+/* From another card, after all that it was given so far; what it is given next
+ * waits for the copy.  Cards that cannot reach each other go through the host,
+ * which the driver does. */
+bool nb_card_copy_from(nb_card *c, void *to, nb_card *other, const void *from,
+                       size_t n);
 bool nb_card_zero(nb_card *c, void *to, size_t n);
 
 /* Waits for the card and gives back to the driver what is not in use. */
