@@ -350,6 +350,111 @@ static void equal_kernels_are_one(void **state)
     cards_alone(build_shared, "");
 }
 
+static const char two[] =
+    "extern \"C\" __global__ void one(float *x) { x[threadIdx.x] += 1; }\n"
+    "extern \"C\" __global__ void two(float *x) { x[threadIdx.x] += 2; }\n";
+
+static void build_two(void)
+{
+    nb_card *c = cards_first();
+    nb_card_source s[2] = {{two, "one"}, {two, "two"}};
+    nb_card_code *k[3], *later;
+    need(nb_card_build(c, 2, s, k) && k[0] != k[1]);
+    nb_card_build_stats now = nb_card_build_stats_get();
+    need(now.disk_hits + now.misses == 1 && now.hits == 1);
+    nb_card_code_drop(k[1]);
+    need(nb_card_build(c, 1, &s[1], &later) && later != k[0]);
+    need(nb_card_build_stats_get().hits == 2);
+    s[1].name = "three";
+    need(!nb_card_build(c, 2, s, k + 1) && error_says("three"));
+    need(nb_card_code_registers(later) > 0);
+    nb_card_code_drop(k[0]), nb_card_code_drop(later);
+    need(nb_memory_live() == 0);
+}
+
+static void kernels_of_one_text_are_compiled_once(void **state)
+{
+    (void)state;
+    cards_alone(build_two, "");
+    cards_alone(build_two, "");
+    assert_int_equal(folder_count(cards_folder), 1);
+}
+
+static nb_card_code *one_of(const char *text)
+{
+    nb_card_code *k = NULL;
+    need(nb_card_build(cards_first(), 1, &(nb_card_source){text, "k"}, &k));
+    return k;
+}
+
+static int64_t made(void)
+{
+    nb_card_build_stats now = nb_card_build_stats_get();
+    return now.disk_hits + now.misses;
+}
+
+static void build_gathered(void)
+{
+    nb_card_builds_open();
+    nb_card_code *a = one_of(kernel(40)), *b = one_of(kernel(41));
+    nb_card_builds_open();
+    nb_card_code *again = one_of(kernel(40));
+    need(again == a && nb_card_builds_close(true) && made() == 0);
+    need(nb_card_code_registers(a) > 0 && made() == 2); /* it is needed now */
+    nb_card_code_drop(a), nb_card_code_drop(again);
+    a = one_of(kernel(40)); /* it is still there */
+    nb_card_code *last = one_of(kernel(42));
+    need(made() == 2 && nb_card_builds_close(true) && made() == 3);
+    nb_card_code_drop(a), nb_card_code_drop(b), nb_card_code_drop(last);
+    need(nb_memory_live() == 0);
+
+    nb_card_builds_open();
+    nb_card_code *no = one_of(kernel(43));
+    need(!nb_card_builds_close(false) && made() == 3);
+    need(nb_card_code_registers(no) == 0 && error_says("not built"));
+    nb_card_code_drop(no);
+
+    nb_card_builds_open();
+    a = one_of(kernel(44)), no = one_of("nonsense");
+    need(!nb_card_builds_close(true) && error_says("compile: NVRTC "));
+    nb_card_code_drop(a), nb_card_code_drop(no);
+    need(nb_memory_live() == 0);
+}
+
+static void what_is_gathered_is_built_together(void **state)
+{
+    (void)state;
+    cards_alone(build_gathered, "");
+    cards_alone(build_gathered, "NABLA_NUM_THREADS=1");
+}
+
+static void gather_without_memory(void)
+{
+    nb_card *c = cards_first();
+    nb_card_source s[2] = {{kernel(45), "k"}, {two, "two"}};
+    nb_card_code *k[2];
+    for (int64_t i = 1, done = 0; !done; i++) {
+        nb_fault_set(i);
+        nb_card_builds_open();
+        bool asked = nb_card_build(c, 2, s, k);
+        bool ok = nb_card_builds_close(asked);
+        done = nb_fault_is_set();
+        nb_fault_set(0);
+        need(ok ? done : nb_error_code() == NB_EMEMORY);
+        for (int j = 0; j < 2 && asked; j++)
+            nb_card_code_drop(k[j]);
+        nb_error_clear();
+        need(nb_memory_live() == 0);
+    }
+}
+
+static void gathering_may_run_out_of_memory(void **state)
+{
+    (void)state;
+    cards_alone(build_new, "");
+    cards_alone(gather_without_memory, "");
+}
+
 /* Changes a byte of every file, or cuts them all to that length. */
 static void damage(off_t at, bool cut)
 {
@@ -554,6 +659,9 @@ int main(void)
         TEST(a_card_may_start_later),
         TEST(the_disk_keeps_kernels),
         TEST(equal_kernels_are_one),
+        TEST(kernels_of_one_text_are_compiled_once),
+        TEST(what_is_gathered_is_built_together),
+        TEST(gathering_may_run_out_of_memory),
         TEST(damaged_files_are_made_again),
         TEST(what_the_driver_refuses_is_made_again),
         TEST(processes_share_the_disk),

@@ -77,6 +77,7 @@ bool nb_card_load(nb_exec *e)
     nb_card_code **code = nb_alloc_zero(most * sizeof *code);
     int *step = nb_alloc_zero(most * sizeof *step), n = 0;
     if (!e->on_card) e->on_card = nb_alloc_zero(most * sizeof *e->on_card);
+    nb_card_builds_open();
     bool ok = card && text && source && code && step && e->on_card &&
               nb_card_find_by_value(e) && nb_card_find_calls(e) &&
               print_all(e, text, source, step, &n) &&
@@ -86,7 +87,7 @@ bool nb_card_load(nb_exec *e)
     for (size_t i = 0; text && i < most; i++)
         nb_text_free(&text[i]);
     nb_free(text), nb_free(source), nb_free(code), nb_free(step);
-    ok = ok && nb_card_cut(e);
+    ok = nb_card_builds_close(ok) && nb_card_cut(e);
     if (!ok) nb_card_unload(e);
     return ok;
 }
@@ -107,10 +108,11 @@ bool nb_card_load_like(nb_exec *e, const nb_exec *from)
 {
     size_t n = (size_t)e->plan->nsteps + 1;
     e->on_card = nb_alloc_zero(n * sizeof *e->on_card);
+    nb_card_builds_open();
     bool ok = e->on_card && nb_card_find_by_value(e) && nb_card_find_calls(e);
     for (int s = 0; ok && s < e->plan->nsteps; s++)
         ok = like(e, &from->on_card[s], s);
-    ok = ok && nb_card_cut(e);
+    ok = nb_card_builds_close(ok) && nb_card_cut(e);
     if (!ok) nb_card_unload(e);
     return ok;
 }

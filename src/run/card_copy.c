@@ -7,6 +7,8 @@
 #include "backend/cuda/print/print.h"
 #include "lower/look.h"
 
+#include <string.h>
+
 /* Halves stay as they are. */
 static nb_dtype as_bits(nb_dtype d)
 {
@@ -44,6 +46,17 @@ static bool copy_nest(nb_nest *x, nb_dtype d, int n, const int64_t *size,
     return true;
 }
 
+/* One element all over: there is a kernel for any number of them. */
+static bool free_size(nb_nest *x)
+{
+    if (x->naxes != 1 || x->value[0].stride[0] != 0) return true;
+    size_t n = (size_t)nb_nest_slots(x) * sizeof *x->param;
+    if (!(x->param = nb_alloc(n))) return false;
+    memset(x->param, -1, n);
+    x->param[0] = x->nparams++;
+    return true;
+}
+
 static bool launch_copy(nb_card *card, const nb_nest *x, char *to,
                         const char *from)
 {
@@ -57,7 +70,7 @@ static bool launch_copy(nb_card *card, const nb_nest *x, char *to,
         struct {
             const char *b[2];
             int64_t n[1];
-        } args = {{from, to}, {0}};
+        } args = {{from, to}, {x->size[0]}};
         void *list[1] = {&args};
         unsigned grid[3] = {(unsigned)nb_printed_blocks(&how, x), 1, 1};
         unsigned threads[3] = {(unsigned)how.threads, 1, 1};
@@ -92,9 +105,10 @@ bool nb_card_elements(int device, nb_dtype d, int n, const int64_t *size,
         int64_t read = before(from, d), write = before(to, d);
         x.value[0].offset = read;
         x.value[1].offset = write;
-        ok = launch_copy(card, &x, to - write * item, from - read * item);
+        ok = free_size(&x) &&
+             launch_copy(card, &x, to - write * item, from - read * item);
     }
-    nb_free(x.value);
+    nb_free(x.value), nb_free(x.param);
     return ok;
 }
 

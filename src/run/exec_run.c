@@ -1,6 +1,7 @@
 /* exec_run.c - running executables. */
 #include "run/exec_parts.h"
 
+#include "backend/cuda/build.h"
 #include "backend/ref/ref.h"
 #include "base/pool.h"
 #include "core/convert.h"
@@ -542,11 +543,20 @@ static bool run_scoped(nb_exec *e, nb_tensor *const *x, nb_tensor **y,
     return ok;
 }
 
+/* Kernels that copy inputs stay until all are copied. */
+static bool run_on_card(nb_exec *e, nb_tensor *const *x, nb_tensor **y,
+                        const nb_run_watch *watch)
+{
+    nb_card_builds_open();
+    return nb_card_builds_close(run_scoped(e, x, y, watch));
+}
+
 /* Loops lend nothing but results, and need no scope. */
 bool nb_exec_run_watched(nb_exec *e, nb_tensor *const *x, nb_tensor **y,
                          const nb_run_watch *watch)
 {
-    bool scoped = e->lends || e->echoes || watch || e->device;
+    if (e->device) return run_on_card(e, x, y, watch);
+    bool scoped = e->lends || e->echoes || watch;
     return scoped ? run_scoped(e, x, y, watch) : run_packed(e, x, y, NULL);
 }
 

@@ -2,8 +2,8 @@
  *
  * Code is looked for among what this process has loaded on the card, then in
  * the cache on disk (base/disk.h), then compiled (nvrtc.h).  Keys are made of
- * the text, the name, the card's compute capability, and the versions of NVRTC
- * and of this library. */
+ * the text, the card's compute capability, and the versions of NVRTC and of
+ * this library; kernels of one text are compiled and loaded once for all. */
 #ifndef NB_CUDA_BUILD_H
 #define NB_CUDA_BUILD_H
 
@@ -19,6 +19,13 @@ typedef struct nb_card_source {
  * on failure there are none. */
 bool nb_card_build(nb_card *c, int n, const nb_card_source *s,
                    nb_card_code **code);
+
+/* What this thread asks for between the two is built together as the last is
+ * closed, or as one of it is launched; and it stays at least as long as that.
+ * Not wanted: it is not built.  False: it is not there. */
+void nb_card_builds_open(void);
+bool nb_card_builds_close(bool wanted);
+
 nb_card_code *nb_card_code_keep(nb_card_code *k);
 void nb_card_code_drop(nb_card_code *k); /* NULL is fine */
 

@@ -5,55 +5,85 @@
 
 #include <string.h>
 
-static bool load(nb_card_code *k, const nb_object *o, const char *name)
+static bool find_function(nb_card_code *k)
 {
-    const nb_cuda *api = k->card->api;
+    nb_card *c = k->image->card;
+    const nb_cuda *api = c->api;
+    void *f = NULL;
     int shared = 0;
-    if (!nb_card_check(k->card, api->ModuleLoadData(&k->module, o->data),
-                       "code cannot be loaded"))
-        return false;
-    if (!nb_card_check(k->card,
-                       api->ModuleGetFunction(&k->function, k->module, name),
-                       name))
-        return false;
-    if (!nb_card_check(k->card,
-                       api->FuncGetAttribute(
-                           &k->registers, NB_CUDA_FUNC_REGISTERS, k->function),
-                       name) ||
+    if (!nb_card_check(c, api->ModuleGetFunction(&f, k->image->module, k->name),
+                       k->name) ||
         !nb_card_check(
-            k->card,
-            api->FuncGetAttribute(&shared, NB_CUDA_FUNC_SHARED, k->function),
-            name))
+            c, api->FuncGetAttribute(&k->registers, NB_CUDA_FUNC_REGISTERS, f),
+            k->name) ||
+        !nb_card_check(
+            c, api->FuncGetAttribute(&shared, NB_CUDA_FUNC_SHARED, f), k->name))
         return false;
     k->shared = (size_t)shared;
+    k->function = f;
     return true;
 }
 
-nb_card_code *nb_card_code_load(nb_card *c, const nb_object *o,
-                                const char *name)
+/* The stream may still be about to run it. */
+static void unload(nb_card_image *m)
 {
-    if (!nb_card_enter(c)) return NULL;
-    nb_card_code *k = nb_alloc_zero(sizeof *k);
-    if (!k) return NULL;
-    k->card = c;
-    k->references = 1;
-    if (load(k, o, name)) return k;
-    nb_card_code_unload(k);
+    const nb_cuda *api = m->card->api;
+    if (m->module && nb_card_reenter(m->card)) {
+        api->StreamSynchronize(m->card->stream);
+        api->ModuleUnload(m->module);
+    }
+    m->module = NULL;
+    for (nb_card_code *k = m->codes; k; k = k->next)
+        k->function = NULL;
+}
+
+nb_card_image *nb_card_image_new(nb_card *c, nb_disk_key key, const char *text)
+{
+    nb_card_image *m = nb_alloc_zero(sizeof *m);
+    if (!m) return NULL;
+    m->card = c;
+    m->key = key;
+    if ((m->text = nb_copy_text(text))) return m;
+    nb_free(m);
     return NULL;
 }
 
-/* The stream may still be about to run it. */
-void nb_card_code_unload(nb_card_code *k)
+void nb_card_image_free(nb_card_image *m)
 {
-    const nb_cuda *api = k->card->api;
-    if (k->module && nb_card_reenter(k->card)) {
-        api->StreamSynchronize(k->card->stream);
-        api->ModuleUnload(k->module);
-    }
-    nb_free(k);
+    if (!m) return;
+    unload(m);
+    nb_free(m->text);
+    nb_free(m);
+}
+
+bool nb_card_image_load(nb_card_image *m, const nb_object *o)
+{
+    if (!nb_card_enter(m->card)) return false;
+    bool ok = nb_card_check(m->card,
+                            m->card->api->ModuleLoadData(&m->module, o->data),
+                            "code cannot be loaded");
+    if (!ok) m->module = NULL;
+    for (nb_card_code *k = m->codes; ok && k; k = k->next)
+        ok = find_function(k);
+    if (!ok) unload(m);
+    return ok;
+}
+
+nb_card_code *nb_card_code_new(nb_card_image *m, const char *name)
+{
+    size_t n = strlen(name) + 1;
+    nb_card_code *k = nb_alloc_zero(sizeof *k + n);
+    if (!k) return NULL;
+    memcpy(k->name, name, n);
+    k->image = m;
+    k->references = 1;
+    if (m->module && !find_function(k)) return nb_free(k), NULL;
+    k->next = m->codes;
+    m->codes = k;
+    return k;
 }
 
 int nb_card_code_registers(const nb_card_code *k)
 {
-    return k->registers;
+    return nb_card_code_ready(k) ? k->registers : 0;
 }

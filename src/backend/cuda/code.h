@@ -1,23 +1,42 @@
-/* code.h - a kernel that is loaded on a card. */
+/* code.h - texts that are compiled as one, and the kernels in them. */
 #ifndef NB_CUDA_CODE_H
 #define NB_CUDA_CODE_H
 
 #include "backend/cuda/build.h"
 #include "base/disk.h"
 
-struct nb_card_code {
+typedef struct nb_card_image {
     nb_card *card;
-    void *module, *function;
+    nb_disk_key key;
+    char *text;          /* until it is compiled */
+    void *module;        /* NULL: not loaded yet */
+    nb_card_code *codes; /* and the next: with the lock of build.c, once it is
+                          * in its table */
+    struct nb_card_image *next;
+} nb_card_image;
+
+struct nb_card_code {
+    nb_card_image *image;
+    void *function;      /* NULL: it is not loaded yet */
     int registers;       /* a thread */
     size_t shared;       /* bytes a block, of those declared in it */
     atomic_bool allowed; /* more than a block has without asking */
-    nb_disk_key key;
-    int references; /* and the next: the table's, build.c */
-    nb_card_code *next;
+    int references;
+    nb_card_code *next; /* of its image */
+    char name[];
 };
 
-nb_card_code *nb_card_code_load(nb_card *c, const nb_object *o,
-                                const char *name);
-void nb_card_code_unload(nb_card_code *k);
+nb_card_image *nb_card_image_new(nb_card *c, nb_disk_key key, const char *text);
+void nb_card_image_free(nb_card_image *m); /* without codes, by now */
+
+/* Loads it, with all its codes; or none of it. */
+bool nb_card_image_load(nb_card_image *m, const nb_object *o);
+
+/* The kernel of that name in an image, where it has none yet; with one
+ * reference. */
+nb_card_code *nb_card_code_new(nb_card_image *m, const char *name);
+
+/* Builds what the kernel is waiting for. */
+bool nb_card_code_ready(const nb_card_code *k);
 
 #endif

@@ -44,7 +44,7 @@ bool nb_card_launch(nb_card *c, const nb_card_code *k, const unsigned grid[3],
 {
     const unsigned *g = grid, *b = block;
     if (g[0] == 0 || g[1] == 0 || g[2] == 0) return true;
-    if (!nb_card_enter(c)) return false;
+    if (!nb_card_enter(c) || !nb_card_code_ready(k)) return false;
     int result = allow(c, k, shared);
     if (result == 0)
         result =

@@ -3,7 +3,9 @@
 
 #include "backend/cuda_ops/text.h"
 
-const char nb_dims_text[] =
+/* Divisions by sizes that are mostly one or two are not worth unrolling: it
+ * would take the compiler longer than the kernel. */
+const char nb_dims_text[] = "#define ONE_BY_ONE _Pragma(\"unroll 1\")\n"
 #include "backend/cuda_ops/dims.cu"
     ;
 const char nb_halves_text[] =

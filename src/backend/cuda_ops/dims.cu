@@ -18,7 +18,7 @@ static __device__ __forceinline__ i64 dims_at(const dims &d, int operand,
                                               i64 place)
 {
     i64 at = 0;
-    for (int k = (int)d.n - 1; k > 0; k--) {
+    ONE_BY_ONE for (int k = (int)d.n - 1; k > 0; k--) {
         at += place % d.size[k] * d.stride[operand][k];
         place /= d.size[k];
     }
