@@ -4,7 +4,7 @@
  * Every case is a loss of q, k and v and its gradients, in 16 bits; what is
  * right is the same in float64.  The pass runs on the CPU, where the two ops
  * are their reference; then programs run on the card of the machine, or on the
- * simulated one. */
+ * simulated one, by kernels of our own and by cuDNN. */
 #include "base/memory.h"
 #include "core/graph.h"
 #include "lower/attention_match.h"
@@ -13,6 +13,8 @@
 #include "support/alone.h"
 #include "support/cards.h"
 
+#include <dlfcn.h>
+#include <limits.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -532,48 +534,242 @@ static void faults_leave_nothing(void **state)
 
 /* On a card */
 
-static void check_there(const program *p)
+/* The function of a program that stays, and its gradients. */
+static nb_func *function(const program *p)
+{
+    static program q;
+    q = *p;
+    return gradients(nb_func_new(loss, &q), p);
+}
+
+static nb_executable *compiled(nb_func *f, nb_tensor *const *x)
+{
+    nb_executable *e = NULL;
+    return nb_executable_new(f, INPUTS, x, &e) == NB_OK ? e : NULL;
+}
+
+/* Runs of the library; 0 on a card that is none of ours. */
+static int64_t library_runs(void)
+{
+    void *lib = dlopen(getenv("NABLA_CUDA_DRIVER"), RTLD_NOW);
+    void *at = lib ? dlsym(lib, "nabla_sim_count") : NULL;
+    int64_t (*f)(const char *) = NULL;
+    memcpy(&f, &at, sizeof f);
+    return f ? f("cudnnBackendExecute") : 0;
+}
+
+/* As often as it takes to run as a graph of the driver's; how often a run has
+ * run the library. */
+static int64_t check_there(const program *p, int times)
 {
     nb_tensor *x[INPUTS], *there[INPUTS], *right[RESULTS], *got[RESULTS];
-    program q = *p;
-    nb_executable *e = NULL;
     int ny = RESULTS;
+    int64_t runs = 0;
     need(nb_scope_open() == NB_OK);
     inputs(p, x);
     run(p, NB_F64, x, right);
     nb_default_device_set(1);
     for (int i = 0; i < INPUTS; i++)
         there[i] = nb_to_device(x[i], 1);
-    nb_func *f = nb_func_new(loss, &q), *all = gradients(f, p);
-    need(nb_executable_new(all, INPUTS, there, &e) == NB_OK);
-    char *text = nb_executable_text(e, "attention");
+    nb_executable *e = compiled(function(p), there);
+    char *text = e ? nb_executable_text(e, "attention") : NULL;
     need(text && count(text, "= attention(") == p->forward &&
          count(text, "= attention_back(") == p->back);
-    need(nb_executable_run(e, INPUTS, there, &ny, got) == NB_OK);
+    for (int k = 0; k < times; k++) {
+        int64_t before = library_runs();
+        ny = RESULTS;
+        need(nb_executable_run(e, INPUTS, there, &ny, got) == NB_OK);
+        if (k == 0) runs = library_runs() - before;
+    }
     for (int i = 0; i < ny; i++)
         need(near(p, got[i], right[i]));
     nb_default_device_set(0);
     nb_text_release(text);
     nb_executable_drop(e);
     nb_scope_close(0, NULL);
+    return runs;
 }
 
-static void on_card(void)
+static void by_kernels(void)
 {
     cards_first();
     for (int i = 0; i < PROGRAMS; i++)
-        if (programs[i].forward) check_there(&programs[i]);
+        if (programs[i].forward) need(check_there(&programs[i], 1) == 0);
+}
+
+/* No keys ahead, rows of whole vectors. */
+static bool library_takes(const program *p)
+{
+    return p->mask != AHEAD && p->d % 8 == 0;
+}
+
+static void by_library(void)
+{
+    cards_first();
+    for (int i = 0; i < PROGRAMS; i++) {
+        const program *p = &programs[i];
+        if (!p->forward) continue;
+        int64_t runs = check_there(p, 1);
+        int64_t all = library_takes(p) ? p->forward + p->back : 0;
+        if (cards_simulated() && runs != all)
+            fprintf(stderr, "%s: %d runs\n", p->says, (int)runs);
+        need(!cards_simulated() || runs == all);
+    }
+    check_there(&programs[3], 8);
+}
+
+static void by_library_once(void)
+{
+    cards_first();
+    need(check_there(&programs[3], 1) == 2);
+}
+
+/* Back, its batch of two is in two parts. */
+static void by_library_in_parts(void)
+{
+    cards_first();
+    program p = programs[3];
+    p.t = p.s = 36;
+    need(check_there(&p, 1) == 3);
+}
+
+static void by_library_refused(void)
+{
+    cards_first();
+    need(check_there(&programs[3], 1) == 0);
+}
+
+static void forward_by_library(void)
+{
+    cards_first();
+    need(check_there(&programs[3], 1) == 1);
+}
+
+static void by_library_failing(void)
+{
+    const program *p = &programs[3];
+    nb_tensor *x[INPUTS], *got[RESULTS];
+    int ny = RESULTS;
+    cards_first();
+    need(nb_scope_open() == NB_OK);
+    inputs(p, x);
+    nb_default_device_set(1);
+    for (int i = 0; i < INPUTS; i++)
+        x[i] = nb_to_device(x[i], 1);
+    nb_executable *e = compiled(function(p), x);
+    need(e && nb_executable_run(e, INPUTS, x, &ny, got) != NB_OK);
+    need(strstr(nb_error_message(), "cuDNN: "));
+    nb_error_clear();
+    nb_executable_drop(e);
+    nb_default_device_set(0);
+    nb_scope_close(0, NULL);
+}
+
+/* Memory that runs out while a program for the library is made. */
+static void by_library_with_faults(void)
+{
+    nb_tensor *x[INPUTS];
+    int64_t live = 0;
+    bool done = false;
+    int failed = 0;
+    cards_first();
+    check_there(&programs[3], 1); /* what lives on is there */
+    need(nb_scope_open() == NB_OK);
+    inputs(&programs[3], x);
+    nb_default_device_set(1);
+    for (int i = 0; i < INPUTS; i++)
+        x[i] = nb_to_device(x[i], 1);
+    for (int n = 1; !done && n < 200000; n += 1 + n / 16) {
+        need(nb_scope_open() == NB_OK);
+        nb_func *f = function(&programs[3]);
+        nb_fault_set(n);
+        nb_executable *e = compiled(f, x);
+        done = nb_fault_is_set();
+        nb_fault_set(0);
+        failed += !e;
+        need(e || nb_error_code() == NB_EMEMORY);
+        nb_error_clear();
+        nb_executable_drop(e);
+        nb_scope_close(0, NULL);
+        if (n == 1) live = nb_memory_live();
+    }
+    need(done && failed > 5 && nb_memory_live() <= live);
+    nb_default_device_set(0);
+    nb_scope_close(0, NULL);
 }
 
 static void kernels_are_right(void **state)
 {
-    char folder[64], all[4096];
     (void)state;
-    folder_make(folder);
-    snprintf(all, sizeof all, "NABLA_CACHE_DIR=%s %s", folder,
-             cards_settings());
-    alone(on_card, all);
-    folder_remove(folder);
+    cards_alone(by_kernels, "NABLA_CUDNN=none");
+}
+
+/* With the library, for small programs too, and more settings. */
+static void with_library(void (*body)(void), const char *more)
+{
+    char all[2 * PATH_MAX];
+    snprintf(all, sizeof all, "%s NABLA_TUNE=all %s", cards_dnn(), more);
+    cards_alone(body, all);
+}
+
+static void cudnn_is_right(void **state)
+{
+    (void)state;
+    with_library(by_library, "");
+}
+
+static void small_programs_do_without_cudnn(void **state)
+{
+    (void)state;
+    if (!cards_simulated()) skip();
+    cards_alone(by_library_refused, cards_dnn());
+}
+
+/* Without proposals there is nothing but what is on disk. */
+static void plans_of_cudnn_are_kept(void **state)
+{
+    (void)state;
+    if (!cards_simulated()) skip();
+    with_library(by_library_once, "");
+    with_library(by_library_once, "NABLA_SIM_CUDNN_PROPOSALS=0");
+    with_library(by_library_refused,
+                 "NABLA_SIM_CUDNN_PROPOSALS=0 NABLA_CACHE_MIB=0");
+}
+
+static void a_batch_that_has_no_room_is_in_parts(void **state)
+{
+    (void)state;
+    if (!cards_simulated()) skip();
+    with_library(by_library_in_parts, "NABLA_SIM_MEMORY=8388608");
+}
+
+static void what_cudnn_refuses_is_done_by_kernels(void **state)
+{
+    (void)state;
+    if (!cards_simulated()) skip();
+    static const char *const no[] = {
+        "NABLA_CACHE_MIB=0 NABLA_SIM_FAIL=cudnnCreate:1+",
+        "NABLA_CACHE_MIB=0 NABLA_SIM_FAIL=cudnnBackendFinalize:1+",
+        "NABLA_CACHE_MIB=0 NABLA_SIM_FAIL=cudnnBackendCreateDescriptor:9+",
+        "NABLA_SIM_CUDNN=90100"};
+    for (size_t i = 0; i < sizeof no / sizeof *no; i++)
+        with_library(by_library_refused, no[i]);
+    with_library(forward_by_library, "NABLA_SIM_CUDNN=91400");
+    with_library(forward_by_library, "NABLA_SIM_ARCH=80");
+}
+
+static void cudnn_that_fails_is_an_error(void **state)
+{
+    (void)state;
+    if (!cards_simulated()) skip();
+    with_library(by_library_failing, "NABLA_SIM_FAIL=cudnnBackendExecute:1+");
+}
+
+static void faults_with_cudnn_leave_nothing(void **state)
+{
+    (void)state;
+    if (!cards_simulated()) skip();
+    with_library(by_library_with_faults, "");
 }
 
 int main(void)
@@ -586,6 +782,13 @@ int main(void)
         cmocka_unit_test(layers_have_their_masks),
         cmocka_unit_test(faults_leave_nothing),
         cmocka_unit_test(kernels_are_right),
+        cmocka_unit_test(cudnn_is_right),
+        cmocka_unit_test(small_programs_do_without_cudnn),
+        cmocka_unit_test(plans_of_cudnn_are_kept),
+        cmocka_unit_test(a_batch_that_has_no_room_is_in_parts),
+        cmocka_unit_test(what_cudnn_refuses_is_done_by_kernels),
+        cmocka_unit_test(cudnn_that_fails_is_an_error),
+        cmocka_unit_test(faults_with_cudnn_leave_nothing),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, cards_open, cards_close);
 }

@@ -64,15 +64,27 @@ void cards_alone(void (*body)(void), const char *more)
     alone(body, all);
 }
 
-const char *cards_blaslt(void)
+/* The setting that names the simulated library of that name. */
+static const char *library(char *setting, size_t room, const char *name)
 {
-    static char setting[PATH_MAX + 32];
     char path[PATH_MAX];
     const char *told = getenv("NABLA_CUDA_DRIVER");
     if (!cards_simulated()) return "";
     if (!told && !sim_find(path, sizeof path)) return "";
-    snprintf(setting, sizeof setting, "NABLA_CUBLASLT=%s", told ? told : path);
+    snprintf(setting, room, "%s=%s", name, told ? told : path);
     return setting;
+}
+
+const char *cards_blaslt(void)
+{
+    static char setting[PATH_MAX + 32];
+    return library(setting, sizeof setting, "NABLA_CUBLASLT");
+}
+
+const char *cards_dnn(void)
+{
+    static char setting[PATH_MAX + 32];
+    return library(setting, sizeof setting, "NABLA_CUDNN");
 }
 
 nb_card *cards_first(void)

@@ -21,8 +21,10 @@ int cards_open(void **state);
 int cards_close(void **state);
 void cards_alone(void (*body)(void), const char *more);
 
-/* The setting that names the simulated cuBLASLt; "" for a real card. */
+/* The settings that name the simulated cuBLASLt and the simulated cuDNN; "" for
+ * a real card. */
 const char *cards_blaslt(void);
+const char *cards_dnn(void);
 
 /* Inside a body: card 0, or the body ends as skipped. */
 nb_card *cards_first(void);

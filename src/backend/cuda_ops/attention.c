@@ -1,4 +1,6 @@
-/* attention.c - attention on a card, and its way back.
+/* attention.c - attention on a card, and its way back: by cuDNN where it takes
+ * the form and rows begin where it wants them, else by kernels of our own.  Both
+ * have the same lse, so that one may go forward and the other back.
  *
  * A block has rows, of which every warp has a few, and goes over columns a tile
  * at a time; scores are in registers and nowhere else.  Forward, rows are
@@ -8,6 +10,7 @@
 #include "lower/attention.h"
 
 #include "backend/cuda/build.h"
+#include "backend/cuda_ops/attention_dnn.h"
 #include "backend/cuda_ops/makers.h"
 #include "backend/cuda_ops/text.h"
 
@@ -78,13 +81,14 @@ typedef struct args {
     float scale;
 } args;
 
-enum { KERNELS = 2 };
+enum { KERNELS = 2, LSE = 4 };
 
 typedef struct job {
     nb_card_job base;
     nb_card *card;
     nb_attention_form form;
     bool aligned; /* vectors, if operands begin where they may */
+    nb_attention_dnn dnn;
     int nkernels;
     const kernel_kind *kind[KERNELS];
     _Atomic(nb_card_code *) code[KERNELS][2]; /* without vectors, with */
@@ -166,38 +170,38 @@ static bool is_aligned(const nb_attention_form *f)
     return aligned;
 }
 
-static bool begins_well(const job *j, char *const *in, char *const *out)
+static bool begins_well(const job *j, char *const *at)
 {
     bool well = j->aligned;
-    int nin = j->nkernels == 1 ? 3 : 6, nout = j->nkernels == 1 ? 1 : 3;
-    for (int i = 0; i < nin; i++)
-        well = well && (i == 4 || (uintptr_t)in[i] % 16 == 0);
-    for (int i = 0; i < nout; i++)
-        well = well && (uintptr_t)out[i] % 16 == 0;
+    for (int i = 0; i < j->form.noperands; i++)
+        well = well && (i == LSE || (uintptr_t)at[i] % 16 == 0);
     return well;
 }
 
-static bool run_forward(nb_card_job *base, char *const *in, char *const *out,
-                        char *workspace, const char *what)
+static bool run_own(job *j, char *const *at, char *workspace, bool vectors,
+                    const char *what)
 {
-    job *j = (job *)base;
     args a = j->args;
-    (void)workspace;
-    a.q.data = in[0], a.k.data = in[1], a.v.data = in[2];
-    a.o.data = out[0], a.lse = out[1];
-    return launch(j, 0, begins_well(j, in, out), &a, what);
+    a.q.data = at[0], a.k.data = at[1], a.v.data = at[2], a.o.data = at[3];
+    a.lse = at[LSE], a.delta = workspace;
+    if (j->nkernels == 1) return launch(j, 0, vectors, &a, what);
+    a.g.data = at[5];
+    a.dq.data = at[6], a.dk.data = at[7], a.dv.data = at[8];
+    return launch(j, 0, vectors, &a, what) && launch(j, 1, vectors, &a, what);
 }
 
-static bool run_back(nb_card_job *base, char *const *in, char *const *out,
-                     char *workspace, const char *what)
+static bool run(nb_card_job *base, char *const *in, char *const *out,
+                char *workspace, const char *what)
 {
     job *j = (job *)base;
-    args a = j->args;
-    bool vectors = begins_well(j, in, out);
-    a.q.data = in[0], a.k.data = in[1], a.v.data = in[2], a.o.data = in[3];
-    a.lse = in[4], a.g.data = in[5], a.delta = workspace;
-    a.dq.data = out[0], a.dk.data = out[1], a.dv.data = out[2];
-    return launch(j, 0, vectors, &a, what) && launch(j, 1, vectors, &a, what);
+    char *at[NB_ATTENTION_OPERANDS];
+    int nin = j->nkernels == 1 ? 3 : 6;
+    for (int i = 0; i < j->form.noperands; i++)
+        at[i] = i < nin ? in[i] : out[i - nin];
+    bool well = begins_well(j, at);
+    if (well && j->dnn.plan && (uintptr_t)at[LSE] % 16 == 0)
+        return nb_attention_dnn_run(&j->dnn, &j->form, at, workspace, what);
+    return run_own(j, at, workspace, well, what);
 }
 
 static void free_job(nb_card_job *base)
@@ -206,6 +210,7 @@ static void free_job(nb_card_job *base)
     for (int k = 0; k < j->nkernels; k++)
         for (int v = 0; v < 2; v++)
             nb_card_code_drop(j->code[k][v]);
+    nb_dnn_plan_drop(j->dnn.plan);
     nb_free(j);
 }
 
@@ -222,7 +227,7 @@ static matrix matrix_of(const nb_attention_form *f, int i)
 static void fill(args *a, const nb_attention_form *f)
 {
     bool back = f->noperands == NB_ATTENTION_OPERANDS;
-    const nb_attention_matrix *lse = &f->operand[4];
+    const nb_attention_matrix *lse = &f->operand[LSE];
     *a = (args){.q = matrix_of(f, 0),
                 .k = matrix_of(f, 1),
                 .v = matrix_of(f, 2),
@@ -253,6 +258,18 @@ static bool has_code(job *j)
     return true;
 }
 
+/* Kernels of our own are made when an operand begins where the library does not
+ * want it. */
+static bool prepare(job *j)
+{
+    const nb_attention_form *f = &j->form;
+    size_t own = j->nkernels == 2 ? (size_t)(j->args.batch * f->t) * 4 : 0;
+    if (j->aligned && !nb_attention_dnn_find(j->card, f, &j->dnn)) return false;
+    size_t theirs = j->dnn.plan ? nb_attention_dnn_workspace(&j->dnn) : 0;
+    j->base.workspace = theirs > own ? theirs : own;
+    return j->dnn.plan || has_code(j);
+}
+
 static bool make(nb_card *card, const nb_call *c, nb_tensor *y,
                  nb_card_job **to)
 {
@@ -267,10 +284,8 @@ static bool make(nb_card *card, const nb_call *c, nb_tensor *y,
     j->nkernels = back ? 2 : 1;
     j->kind[0] = back ? &to_queries : &forward;
     j->kind[1] = &to_keys;
-    j->base =
-        (nb_card_job){.run = back ? run_back : run_forward, .free = free_job};
-    if (back) j->base.workspace = (size_t)(j->args.batch * j->form.t) * 4;
-    if (!has_code(j)) return free_job(&j->base), false;
+    j->base = (nb_card_job){.run = run, .free = free_job};
+    if (!prepare(j)) return free_job(&j->base), false;
     *to = &j->base;
     return true;
 }

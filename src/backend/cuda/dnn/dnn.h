@@ -20,7 +20,7 @@
  * refuses is no error: there is no plan then, and nb_dnn_graph_trouble says why.
  *
  * Plans are shared: a graph that says the same as one whose plan is in use gets
- * that plan. */
+ * that plan.  They are kept on disk with the kernels, too. */
 #ifndef NB_CUDA_DNN_H
 #define NB_CUDA_DNN_H
 
@@ -106,6 +106,7 @@ typedef struct nb_dnn_plan nb_dnn_plan;
 typedef struct nb_dnn_wish {
     bool any_order;   /* results may differ from run to run */
     int skip;         /* so many proposals are passed over */
+    int tries;        /* the fastest of so many, on memory of the size */
     size_t workspace; /* bytes that it may want at most; 0: as it likes */
 } nb_dnn_wish;
 

@@ -3,6 +3,7 @@
 #define NB_CUDA_DNN_PARTS_H
 
 #include "backend/cuda/dnn/dnn.h"
+#include "base/disk.h"
 #include "base/text.h"
 
 #define DNN(result, name, arguments) result(*name) arguments;
@@ -30,12 +31,16 @@ void nb_dnn_list_free(nb_dnn_list *l);
 /* Made and put into the list; NULL if memory ran out (*broken) or refused. */
 void *nb_dnn_new(nb_dnn_list *l, int kind, bool *broken);
 
-/* A tensor that has memory: its number, and what it is if it is a number. */
+/* A tensor that has memory: its number in the graph and how far it reaches, or
+ * what it is if it is a number. */
 typedef struct nb_dnn_place {
     int64_t id;
+    size_t bytes;
     bool fixed;
     float value;
 } nb_dnn_place;
+
+enum { NB_DNN_PLACES = 24, NB_DNN_ALIGN = 256 }; /* ALIGN: of workspaces */
 
 struct nb_dnn_graph {
     nb_card *card;
@@ -50,5 +55,31 @@ struct nb_dnn_graph {
 
 /* Notes what the library returned; true for success. */
 bool nb_dnn_check(nb_dnn_graph *g, int status, const char *what);
+
+/* A plan keeps all descriptors that it was made of. */
+struct nb_dnn_plan {
+    nb_dnn_plan *next; /* of those in use */
+    int users;
+    nb_card *card;
+    void *handle, *plan;
+    nb_dnn_list all;
+    nb_dnn_place *place;
+    int nplaces;
+    int64_t workspace;
+    nb_text key;
+};
+
+/* The one of some plans that runs fastest. */
+typedef struct nb_dnn_candidate {
+    void *plan;
+    int64_t workspace;
+} nb_dnn_candidate;
+int nb_dnn_fastest(const nb_dnn_graph *g, int n, const nb_dnn_candidate *list);
+
+/* Plans on disk (keep.c), by what their graphs say: the descriptor of one that
+ * was kept, or NULL. */
+nb_disk_key nb_dnn_key(const nb_dnn_graph *g);
+void *nb_dnn_recall(nb_dnn_graph *g, nb_disk_key key);
+void nb_dnn_keep(void *plan, nb_disk_key key);
 
 #endif

@@ -65,6 +65,7 @@ static size_t bytes_of(int type)
     case NB_DNN_TYPE_DOUBLE:
     case NB_DNN_TYPE_HANDLE:
     case NB_DNN_TYPE_VOID_PTR: return 8;
+    case NB_DNN_TYPE_CHAR:
     case NB_DNN_TYPE_BOOLEAN: return 1;
     default: return 4;
     }
@@ -145,6 +146,14 @@ static bool add_place(nb_dnn_graph *g, nb_dnn_place p)
     return true;
 }
 
+static size_t reach(const nb_dnn_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++)
+        n += (t->size[i] - 1) * t->step[i];
+    return (size_t)n * nb_dtype_size(t->dtype);
+}
+
 static int add_tensor(nb_dnn_graph *g, const nb_dnn_tensor *t,
                       const float *value)
 {
@@ -166,7 +175,10 @@ static int add_tensor(nb_dnn_graph *g, const nb_dnn_tensor *t,
     if (!d) return 0;
     bool ok = push(&g->tensor, d);
     if (ok && !t->between)
-        ok = add_place(g, (nb_dnn_place){id, fixed, fixed ? *value : 0});
+        ok = add_place(g, (nb_dnn_place){.id = id,
+                                         .bytes = reach(t),
+                                         .fixed = fixed,
+                                         .value = fixed ? *value : 0});
     if (ok && fixed)
         ok = nb_text_put(&g->key, (const char *)value, sizeof *value);
     if (!ok) g->broken = true;

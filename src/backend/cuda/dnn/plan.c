@@ -1,27 +1,14 @@
-/* plan.c - how the library runs a graph: the first of what its heuristics
- * propose that it can make a plan of, and that is as wished. */
+/* plan.c - how the library runs a graph: the first, or the fastest of the first
+ * few, of what its heuristics propose that it can make a plan of, and that is as
+ * wished. */
 #include "backend/cuda/dnn/dnn_parts.h"
 
-#include "backend/cuda/parts.h"
 #include "base/memory.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { PROPOSALS = 32, PLACES = 24, NOTES = 16, ALIGN = 256 };
-
-/* A plan keeps all descriptors that it was made of. */
-struct nb_dnn_plan {
-    nb_dnn_plan *next; /* of those in use */
-    int users;
-    nb_card *card;
-    void *handle, *plan;
-    nb_dnn_list all;
-    nb_dnn_place *place;
-    int nplaces;
-    int64_t workspace;
-    nb_text key;
-};
+enum { PROPOSALS = 32, NOTES = 16, TRIED = 8 };
 
 static nb_dnn_plan *plans;
 
@@ -84,12 +71,19 @@ static bool has_note(nb_dnn_graph *g, void *config, int which)
 
 /* Plans */
 
+static bool measure(void *plan, int64_t *workspace)
+{
+    int64_t n = 0;
+    return !nb_dnn.BackendGetAttribute(
+        plan, NB_DNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, NB_DNN_TYPE_INT64, 1,
+        &n, workspace);
+}
+
 /* Of a proposal, as wished; NULL if there is none, and whatever was wrong with
  * it is in the way of the next no more. */
 static void *plan_of(nb_dnn_graph *g, void *config, const nb_dnn_wish *w,
                      int64_t *workspace)
 {
-    int64_t n = 0;
     if (!w->any_order &&
         has_note(g, config, NB_DNN_NUMERICAL_NOTE_NONDETERMINISTIC))
         return NULL;
@@ -100,30 +94,44 @@ static void *plan_of(nb_dnn_graph *g, void *config, const nb_dnn_wish *w,
                              {NB_DNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
                               NB_DNN_TYPE_BACKEND_DESCRIPTOR, 1, &config}});
     g->refused = false;
-    if (!plan || nb_dnn.BackendGetAttribute(
-                     plan, NB_DNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                     NB_DNN_TYPE_INT64, 1, &n, workspace))
-        return NULL;
-    return w->workspace && *workspace > (int64_t)w->workspace ? NULL : plan;
+    bool fits = plan && measure(plan, workspace) &&
+                (!w->workspace || *workspace <= (int64_t)w->workspace);
+    return fits ? plan : NULL;
 }
 
-static void *choose(nb_dnn_graph *g, void *graph, const nb_dnn_wish *w,
-                    int64_t *workspace)
+/* The first few proposals that can be made plans of: their number. */
+static int list(nb_dnn_graph *g, void *graph, const nb_dnn_wish *w,
+                nb_dnn_candidate *to, int most)
 {
     static const int modes[] = {NB_DNN_HEUR_MODE_A, NB_DNN_HEUR_MODE_FALLBACK};
     void *config[PROPOSALS];
-    int skip = w->skip;
-    for (int m = 0; m < 2 && !g->broken; m++) {
+    int skip = w->skip, found = 0;
+    for (int m = 0; m < 2 && !found && !g->broken; m++) {
         g->refused = false;
         int n = propose(g, graph, modes[m], config);
-        for (int i = 0; i < n && !g->broken; i++) {
+        for (int i = 0; i < n && found < most && !g->broken; i++) {
             if (skip-- > 0) continue;
-            void *plan = plan_of(g, config[i], w, workspace);
-            if (plan) return plan;
+            nb_dnn_candidate *c = &to[found];
+            c->plan = plan_of(g, config[i], w, &c->workspace);
+            if (c->plan) found++;
         }
     }
-    g->refused = true;
-    return NULL;
+    g->refused = !found;
+    return g->broken ? 0 : found;
+}
+
+/* NABLA_TUNE=0: the library's first. */
+static void *choose(nb_dnn_graph *g, void *graph, const nb_dnn_wish *w,
+                    int64_t *workspace)
+{
+    nb_dnn_candidate found[TRIED];
+    const char *tune = getenv("NABLA_TUNE");
+    int most = w->tries < TRIED ? w->tries : TRIED;
+    if (most < 1 || (tune && !strcmp(tune, "0"))) most = 1;
+    int n = list(g, graph, w, found, most);
+    int best = n > 1 ? nb_dnn_fastest(g, n, found) : 0;
+    *workspace = n ? found[best].workspace : 0;
+    return n ? found[best].plan : NULL;
 }
 
 static void destroy(nb_dnn_plan *p)
@@ -135,15 +143,29 @@ static void destroy(nb_dnn_plan *p)
     nb_free(p);
 }
 
+/* From disk, or chosen now; what is said to the library meanwhile is no part of
+ * the key. */
+static void *get(nb_dnn_graph *g, void *graph, const nb_dnn_wish *w,
+                 int64_t *workspace)
+{
+    nb_disk_key place = nb_dnn_key(g);
+    nb_text key = g->key;
+    g->key = (nb_text){0};
+    void *plan = nb_dnn_recall(g, place);
+    if (!plan || !measure(plan, workspace)) {
+        plan = g->broken ? NULL : choose(g, graph, w, workspace);
+        if (plan) nb_dnn_keep(plan, place);
+    }
+    nb_text_free(&g->key);
+    g->key = key;
+    return plan;
+}
+
 /* Takes over what the graph is made of. */
 static nb_dnn_plan *make(nb_dnn_graph *g, void *graph, const nb_dnn_wish *w)
 {
     int64_t workspace = 0;
-    nb_text key = g->key;
-    g->key = (nb_text){0};
-    void *plan = choose(g, graph, w, &workspace);
-    nb_text_free(&g->key);
-    g->key = key;
+    void *plan = get(g, graph, w, &workspace);
     nb_dnn_plan *p = plan ? nb_alloc_zero(sizeof *p) : NULL;
     if (plan && !p) g->broken = true;
     if (!p) return NULL;
@@ -188,10 +210,10 @@ static nb_dnn_plan *share(nb_dnn_plan *p, const nb_text *key)
 bool nb_dnn_plan_find(nb_dnn_graph *g, const nb_dnn_wish *w, nb_dnn_plan **plan)
 {
     *plan = NULL;
-    if (g->nplaces > PLACES)
+    if (g->nplaces > NB_DNN_PLACES)
         return nb_fail(NB_EVALUE, "cuDNN: a graph of %d tensors in memory",
                        g->nplaces);
-    int64_t wish[] = {w->any_order, w->skip, (int64_t)w->workspace};
+    int64_t wish[] = {w->any_order, w->skip, w->tries, (int64_t)w->workspace};
     if (!nb_text_put(&g->key, (const char *)wish, sizeof wish))
         g->broken = true;
     void *graph = describe_graph(g);
@@ -204,7 +226,7 @@ bool nb_dnn_plan_find(nb_dnn_graph *g, const nb_dnn_wish *w, nb_dnn_plan **plan)
 
 size_t nb_dnn_plan_workspace(const nb_dnn_plan *p)
 {
-    return p->workspace ? (size_t)p->workspace + ALIGN : 0;
+    return p->workspace ? (size_t)p->workspace + NB_DNN_ALIGN : 0;
 }
 
 void nb_dnn_plan_drop(nb_dnn_plan *p)
@@ -218,58 +240,4 @@ void nb_dnn_plan_drop(nb_dnn_plan *p)
     if (last) *at = p->next;
     nb_dnn_unlock();
     if (last) destroy(p);
-}
-
-/* Running */
-
-static int fill(void *pack, const nb_dnn_plan *p, void *const *at,
-                void *workspace)
-{
-    int64_t id[PLACES];
-    void *data[PLACES];
-    for (int i = 0; i < p->nplaces; i++) {
-        id[i] = p->place[i].id;
-        data[i] = p->place[i].fixed ? (void *)&p->place[i].value : *at++;
-    }
-    int status =
-        nb_dnn.BackendSetAttribute(pack, NB_DNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
-                                   NB_DNN_TYPE_INT64, p->nplaces, id);
-    if (!status)
-        status = nb_dnn.BackendSetAttribute(
-            pack, NB_DNN_ATTR_VARIANT_PACK_DATA_POINTERS, NB_DNN_TYPE_VOID_PTR,
-            p->nplaces, data);
-    if (!status)
-        status =
-            nb_dnn.BackendSetAttribute(pack, NB_DNN_ATTR_VARIANT_PACK_WORKSPACE,
-                                       NB_DNN_TYPE_VOID_PTR, 1, &workspace);
-    return status ? status : nb_dnn.BackendFinalize(pack);
-}
-
-static int execute(nb_dnn_plan *p, void *pack)
-{
-    nb_dnn_lock();
-    int status = nb_dnn.SetStream(p->handle, nb_card_stream(p->card));
-    if (!status) status = nb_dnn.BackendExecute(p->handle, p->plan, pack);
-    nb_dnn_unlock();
-    return status;
-}
-
-bool nb_dnn_plan_run(nb_dnn_plan *p, void *const *at, char *workspace,
-                     const char *what)
-{
-    void *pack = NULL;
-    if (!nb_card_enter(p->card)) return false;
-    workspace = p->workspace
-                    ? workspace + (ALIGN - (uintptr_t)workspace % ALIGN) % ALIGN
-                    : NULL;
-    int status = nb_dnn.BackendCreateDescriptor(
-        NB_DNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
-    if (!status) status = fill(pack, p, at, workspace);
-    if (!status) status = execute(p, pack);
-    if (pack) nb_dnn.BackendDestroyDescriptor(pack);
-    nb_card_launched(p->card, what);
-    if (status)
-        return nb_fail(NB_ERUNTIME, "cuDNN: %s failed: %s", what,
-                       nb_dnn.GetErrorString(status));
-    return !nb_card_waits() || nb_card_sync(p->card);
 }
