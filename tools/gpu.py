@@ -143,6 +143,7 @@ def environment(part: Part) -> dict[str, str]:
         "NABLA_CACHE_DIR": str((FOLDER / "kernels").resolve()),
         "NABLA_CACHE_MIB": "8192",
         "NABLA_NUM_THREADS": "2",
+        "JAX_PLATFORMS": "cpu",  # it would take the memory of the card
         "PYTHONPATH": os.pathsep.join(
             filter(None, ("build/python", os.environ.get("PYTHONPATH")))
         ),

@@ -135,8 +135,8 @@ NB_API nb_status nb_compile_clear(nb_func *compiled);
  * of the process; those that run go when they are done. */
 NB_API void nb_caches_clear(void);
 
-/* Code of loops, kept by what it does: found in this process or on disk, or
- * compiled; and the bytes of it that are in use. */
+/* Code of loops and kernels of cards, kept by what it does: found in this
+ * process or on disk, or compiled; and the bytes of the CPU's that are in use. */
 typedef struct nb_cache_stats {
     int64_t hits, disk_hits, misses, bytes;
     double compile_ms;

@@ -123,7 +123,8 @@ def clear_caches() -> None:
 
 
 def cache_stats() -> dict[str, int]:
-    """Of the compiled code of this process: how often it was found, in memory
-    or on disk, how often it had to be made, and its bytes in use."""
+    """Of the compiled code of this process, kernels of cards included: how often
+    it was found, in memory or on disk, how often it had to be made, and, of the
+    CPU's, its bytes in use."""
     here, on_disk, misses, size = _nabla.cache_stats()
     return {"hits": here + on_disk, "misses": misses, "bytes": size}
