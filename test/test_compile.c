@@ -419,7 +419,7 @@ static void calls_survive_faults(void)
     nb_func *f = nb_func_new(wave, NULL);
     nb_tensor *x = ramp(5);
     bool done = false, fine = true;
-    for (int64_t n = 1; n < 3000 && !done; n++) {
+    for (int64_t n = 1; n < 3000 && !done; n = there_next(n)) {
         nb_scope_open();
         nb_func *c = nb_compile(f, NULL);
         nb_fault_set(n);

@@ -1764,7 +1764,7 @@ static void every_allocation_may_fail(void **state)
     bool done = false;
     assert_true(attempt(t->loop)); /* fills tables kept for good */
     int64_t before = memory_left();
-    for (int64_t n = 1; !done; n += 1 + n / 100) { /* the first ones all */
+    for (int64_t n = 1; !done; n = there_next(n + n / 100)) {
         nb_fault_set(n);
         done = attempt(t->loop);
         nb_fault_set(0);

@@ -716,7 +716,7 @@ static void faults(void)
     nb_scope_close(0, NULL);
     int64_t live = memory_left();
     int n = 1, bad = 0;
-    for (bool done = false; !done && n < 5000; n++) {
+    for (bool done = false; !done && n < 5000; n = (int)there_next(n)) {
         nb_scope_open();
         nb_fault_set(n);
         bool ok = program(path);

@@ -402,7 +402,7 @@ static void calls_survive_faults(void)
                             .dynamic = (nb_dynamic_dim[]){{0, 0, "n"}}};
     bool done = false, fine = true;
     nb_tensor *x = rows(5), *z = rows(6), *y[2];
-    for (int64_t n = 1; n < 20000 && !done; n += 1 + n / 40) {
+    for (int64_t n = 1; n < 20000 && !done; n = there_next(n + n / 40)) {
         nb_scope_open();
         nb_func *c = nb_compile(f, &o);
         int ny = 2;

@@ -794,7 +794,7 @@ static void test_running_out_of_memory_is_an_error(void **state)
     nb_scope_close(0, NULL);
     int64_t live = memory_left();
     bool done = false;
-    for (int64_t n = 1; !done; n++) {
+    for (int64_t n = 1; !done; n = there_next(n)) {
         nb_scope_open();
         nb_fault_set(n);
         done = draw_all();

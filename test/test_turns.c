@@ -311,7 +311,7 @@ static void allocations_may_fail(void)
         bool done = false, fine = true;
         arguments(x, 3);
         fine = agree(c, f, x);
-        for (int64_t n = 1; fine && n < 3000 && !done; n++) {
+        for (int64_t n = 1; fine && n < 3000 && !done; n = there_next(n)) {
             int ny = 2;
             nb_scope_open();
             nb_fault_set(n);

@@ -89,7 +89,7 @@ void expect_survival(const char *name, bool (*run)(void))
     int64_t n = 0;
     expect(attempt(run), "%s runs", name);
     while (ok && !done && n < 100000)
-        ok = survives(run, ++n, &done);
+        ok = survives(run, n = there_next(n), &done);
     expect(ok && done, "%s survives the failure of allocation %lld", name,
            (long long)n);
 }

@@ -117,3 +117,10 @@ bool there_leads(void)
     share_find();
     return share.part == 0;
 }
+
+int64_t there_next(int64_t n)
+{
+    const char *all = getenv("NABLA_TEST_ALL");
+    bool each = !device || (all && !strcmp(all, "1"));
+    return n + 1 + (each ? 0 : n / 8);
+}

@@ -41,4 +41,8 @@ bool there_takes(void);
 /* What is no case among many is for the first part. */
 bool there_leads(void);
 
+/* The allocation to fail after the n-th: the next.  On a card, where each try
+ * loads its kernels anew, ever further ones, unless NABLA_TEST_ALL=1. */
+int64_t there_next(int64_t n);
+
 #endif
