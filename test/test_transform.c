@@ -1290,7 +1290,7 @@ static void training(void)
     nb_tensor *w = nb_keep(VEC(0, 0));
     nb_scope_close(0, NULL);
     for (int i = 0; i < 1000; i++) {
-        if (i == 10) early = nb_stats_get();
+        if (i == 500) early = nb_stats_get(); /* on a card it is a graph now */
         nb_scope_open();
         nb_require_grad(w);
         nb_tensor *loss = nb_mean(nb_square(nb_sub(nb_matmul(x, w), target)),
@@ -1324,7 +1324,7 @@ static void functional_training(void)
     nb_tensor *w = nb_keep(VEC(0.5));
     nb_func *slope = grad(nb_func_new(cubic, NULL));
     for (int i = 0; i < 1000; i++) {
-        if (i == 10) early = nb_stats_get().allocations_live;
+        if (i == 500) early = nb_stats_get().allocations_live;
         nb_scope_open();
         nb_tensor *next = nb_sub(w, nb_mul(call(slope, w), nb_num(0.01)));
         nb_realize(next);
