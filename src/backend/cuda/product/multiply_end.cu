@@ -26,16 +26,20 @@ struct outer {
     i64 c;
 };
 
-FN int tiles(const product &p)
+FN int k_from(const product &)
 {
-    return (p.m + BM - 1) / BM * ((p.n + BN - 1) / BN);
+    return 0;
 }
 
-/* Where the matrices of this block begin. */
-FN outer outer_at(const product &p)
+FN int k_to(const product &p)
+{
+    return p.k;
+}
+
+/* Where matrices number `left` begin. */
+FN outer outer_at(const product &p, i64 left)
 {
     outer at = {0, 0, 0};
-    i64 left = blockIdx.x / tiles(p);
     for (int i = p.nouter - 1; i >= 0; i--) {
         i64 x = left % p.size[i];
         left /= p.size[i];
@@ -44,17 +48,6 @@ FN outer outer_at(const product &p)
         at.c += x * p.c_step[i];
     }
     return at;
-}
-
-/* Blocks go through C in bands of eight tiles, whose operands stay in cache. */
-FN void place_tile(const product &p, int &m, int &n)
-{
-    int down = (p.m + BM - 1) / BM, across = (p.n + BN - 1) / BN;
-    int tile = blockIdx.x % tiles(p), first = tile / (8 * across) * 8;
-    int height = down - first < 8 ? down - first : 8;
-    int left = tile % (8 * across);
-    m = (first + left % height) * BM;
-    n = left / height * BN;
 }
 
 FN W gelu(W x)
@@ -84,9 +77,10 @@ FN W end_of(const product &p, i64 at, int column, W sum)
 }
 
 /* Two neighbours of a row. */
-FN void put_two(const product &p, i64 from, int row, int column, W x, W y)
+FN void put_two(const product &p, const outer &to, int row, int column, W x,
+                W y)
 {
-    i64 at = from + row * p.c_leap + column;
+    i64 at = to.c + row * p.c_leap + column;
     if (row >= p.m || column >= p.n) return;
     if (column + 1 == p.n) {
         ((C *)p.c)[at] = store_c(end_of(p, at, column, x));

@@ -1,18 +1,4 @@
 NB_CUDA(
-/* Numbers of 32 or 64 bits: a block of 256 threads makes BM x BN of C, each of
- * them WM x WN of that in registers.  The next tiles of A and B are read while
- * these are multiplied. */
-enum { A_EACH = BM * BK / 256, B_EACH = BN * BK / 256 };
-
-/* Where the elements of a thread are in a tile whose rows run along x: `each`
- * of a row. */
-template <int each, int columns> FN void place(int &row, int &column)
-{
-    int v = threadIdx.x * each;
-    row = v / columns;
-    column = v % columns;
-}
-
 template <int each>
 FN void read_row(T *to, const T *from, int n, bool wide)
 {
@@ -42,77 +28,5 @@ FN void read_tiles(const product &p, const T *a, const T *b, T *to_a, T *to_b,
     b += B_TURNED ? (n + r) * p.b_leap + k + c : (k + r) * p.b_leap + n + c;
     read_row<B_EACH>(to_b, r < down ? b : (const T *)p.b,
                      r < down ? across - c : 0, B_WIDE);
-}
-
-/* In shared memory m and n run. */
-FN void keep_tiles(T (*ta)[BM + VECTOR], T (*tb)[BN + VECTOR], const T *a,
-                   const T *b)
-{
-    int r;
-    int c;
-    place<A_EACH, A_TURNED ? BM : BK>(r, c);
-    UNROLL
-    for (int i = 0; i < A_EACH; i++)
-        (A_TURNED ? ta[r][c + i] : ta[c + i][r]) = a[i];
-    place<B_EACH, B_TURNED ? BK : BN>(r, c);
-    UNROLL
-    for (int i = 0; i < B_EACH; i++)
-        (B_TURNED ? tb[c + i][r] : tb[r][c + i]) = b[i];
-}
-
-/* The places of a thread: vectors, 16 threads' apart. */
-FN int nth(int i, int thread)
-{
-    return i / VECTOR * 16 * VECTOR + thread * VECTOR + i % VECTOR;
-}
-
-extern "C" __global__ void __launch_bounds__(256)
-multiply(const product p)
-{
-    __shared__ __align__(16) T ta[2][BK][BM + VECTOR];
-    __shared__ __align__(16) T tb[2][BK][BN + VECTOR];
-    int m;
-    int n;
-    place_tile(p, m, n);
-    outer at = outer_at(p);
-    const T *a = (const T *)p.a + at.a;
-    const T *b = (const T *)p.b + at.b;
-    int x = threadIdx.x % 16, y = threadIdx.x / 16;
-    T sum[WM][WN] = {};
-    __align__(16) T next_a[A_EACH];
-    __align__(16) T next_b[B_EACH];
-    read_tiles(p, a, b, next_a, next_b, m, n, 0);
-    keep_tiles(ta[0], tb[0], next_a, next_b);
-    __syncthreads();
-    for (int k = 0, now = 0; k < p.k; k += BK, now ^= 1) {
-        bool more = k + BK < p.k;
-        if (more) read_tiles(p, a, b, next_a, next_b, m, n, k + BK);
-        UNROLL
-        for (int l = 0; l < BK; l++) {
-            T u[WM];
-            T v[WN];
-            UNROLL
-            for (int i = 0; i < WM; i++)
-                u[i] = ta[now][l][nth(i, y)];
-            UNROLL
-            for (int j = 0; j < WN; j++)
-                v[j] = tb[now][l][nth(j, x)];
-            UNROLL
-            for (int i = 0; i < WM; i++) {
-                UNROLL
-                for (int j = 0; j < WN; j++)
-                    sum[i][j] = FMA(u[i], v[j], sum[i][j]);
-            }
-        }
-        if (more) keep_tiles(ta[now ^ 1], tb[now ^ 1], next_a, next_b);
-        __syncthreads();
-    }
-    UNROLL
-    for (int i = 0; i < WM; i++) {
-        UNROLL
-        for (int j = 0; j < WN; j += 2)
-            put_two(p, at.c, m + nth(i, y), n + nth(j, x), sum[i][j],
-                    sum[i][j + 1]);
-    }
 }
 )
