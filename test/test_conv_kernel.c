@@ -103,7 +103,7 @@ static void operand_make(operand *o, nb_dtype d, int rank, const int64_t *size,
 }
 
 /* The element of x that tap k reads at place t, or -1: the definition. */
-static int64_t read_at(const nb_line *l, int64_t t, int64_t k)
+static int64_t read_at(const nb_conv_line *l, int64_t t, int64_t k)
 {
     int64_t p = t * l->stride + k * l->dilation - l->before;
     if (p < 0 || p % l->spread || p / l->spread >= l->size) return -1;
@@ -116,7 +116,7 @@ static int64_t place_of(const nb_geometry *g, int64_t at, int64_t tap)
 {
     int64_t p = 0, step = 1;
     for (int d = g->rank - 1; d >= 0; d--) {
-        const nb_line *l = &g->line[d];
+        const nb_conv_line *l = &g->line[d];
         int64_t here = read_at(l, at % l->places, tap % l->taps);
         if (here < 0) return -1;
         p += here * step;
@@ -228,18 +228,18 @@ static void holds_every_way(problem *p)
 }
 
 /* Lines with all that they can have; most are short of one thing or another. */
-static nb_line some_line(void)
+static nb_conv_line some_line(void)
 {
-    nb_line l;
+    nb_conv_line l;
     do
-        l = (nb_line){.size = pick(11),
-                      .taps = 1 + pick(4),
-                      .stride = 1 + pick(3) * pick(2),
-                      .dilation = 1 + pick(3) * pick(2),
-                      .spread = 1 + pick(4) * pick(2),
-                      .before = pick(5) - 1,
-                      .after = pick(5) - 1};
-    while (!nb_line_measure(&l) || l.places < 0);
+        l = (nb_conv_line){.size = pick(11),
+                           .taps = 1 + pick(4),
+                           .stride = 1 + pick(3) * pick(2),
+                           .dilation = 1 + pick(3) * pick(2),
+                           .spread = 1 + pick(4) * pick(2),
+                           .before = pick(5) - 1,
+                           .after = pick(5) - 1};
+    while (!nb_conv_line_measure(&l) || l.places < 0);
     return l;
 }
 
@@ -285,14 +285,14 @@ static nb_geometry square(int64_t images, int64_t size, int64_t groups,
     nb_geometry g = {
         .rank = 2, .images = images, .groups = groups, .in = in, .out = out};
     for (int d = 0; d < 2; d++) {
-        g.line[d] = (nb_line){.size = size,
-                              .taps = taps,
-                              .stride = stride,
-                              .dilation = 1,
-                              .spread = 1,
-                              .before = taps / 2,
-                              .after = taps / 2};
-        nb_line_measure(&g.line[d]);
+        g.line[d] = (nb_conv_line){.size = size,
+                                   .taps = taps,
+                                   .stride = stride,
+                                   .dilation = 1,
+                                   .spread = 1,
+                                   .before = taps / 2,
+                                   .after = taps / 2};
+        nb_conv_line_measure(&g.line[d]);
     }
     return g;
 }
@@ -305,7 +305,7 @@ static nb_geometry of_filter(int64_t images, int64_t size, int64_t groups,
     for (int d = 0; d < 2; d++) {
         g.line[d].before = taps / 2;
         g.line[d].after = taps - 1 - taps / 2;
-        nb_line_measure(&g.line[d]);
+        nb_conv_line_measure(&g.line[d]);
     }
     return g;
 }
@@ -331,14 +331,14 @@ static void test_what_is_cut_is_whole(void **s)
 static nb_geometry far_line(int64_t size, int64_t far, int64_t before)
 {
     nb_geometry g = {.rank = 1, .images = 2, .groups = 1, .in = 3, .out = 2};
-    g.line[0] = (nb_line){.size = size,
-                          .taps = 3,
-                          .stride = 1,
-                          .dilation = far,
-                          .spread = 1,
-                          .before = before,
-                          .after = far};
-    nb_line_measure(&g.line[0]);
+    g.line[0] = (nb_conv_line){.size = size,
+                               .taps = 3,
+                               .stride = 1,
+                               .dilation = far,
+                               .spread = 1,
+                               .before = before,
+                               .after = far};
+    nb_conv_line_measure(&g.line[0]);
     return g;
 }
 

@@ -21,8 +21,7 @@ static const int64_t *list_of(const nb_call *c, int k)
     return nb_arg_list(c, k, &n);
 }
 
-/* The call's geometry.  Attributes are all of the right length. */
-static nb_geometry geometry_of(const nb_call *c)
+nb_geometry nb_conv_geometry(const nb_call *c)
 {
     nb_geometry g = {.rank = RANK(0) - 2, .groups = nb_arg_int(c, 4)};
     const int64_t *stride = list_of(c, 0), *dilation = list_of(c, 1);
@@ -31,15 +30,15 @@ static nb_geometry geometry_of(const nb_call *c)
     g.in = SIZE(1, -2);
     g.out = SIZE(1, -1) / g.groups;
     for (int d = 0; d < g.rank; d++) {
-        nb_line *l = &g.line[d];
-        *l = (nb_line){.size = SIZE(0, 1 + d),
-                       .taps = SIZE(1, d),
-                       .stride = stride[d],
-                       .dilation = dilation[d],
-                       .spread = spread[d],
-                       .before = pad[2 * d],
-                       .after = pad[2 * d + 1]};
-        nb_line_measure(l);
+        nb_conv_line *l = &g.line[d];
+        *l = (nb_conv_line){.size = SIZE(0, 1 + d),
+                            .taps = SIZE(1, d),
+                            .stride = stride[d],
+                            .dilation = dilation[d],
+                            .spread = spread[d],
+                            .before = pad[2 * d],
+                            .after = pad[2 * d + 1]};
+        nb_conv_line_measure(l);
     }
     return g;
 }
@@ -92,7 +91,7 @@ static bool conv_sign(const nb_call *c, nb_text *t)
 
 static bool conv_infer(const nb_call *c, int k, nb_shape *out, nb_dtype *dtype)
 {
-    nb_geometry g = geometry_of(c);
+    nb_geometry g = nb_conv_geometry(c);
     (void)k, (void)dtype;
     for (int d = 0; d < g.rank; d++)
         out->size[1 + d] = nb_extent_of(g.line[d].places);
@@ -102,7 +101,7 @@ static bool conv_infer(const nb_call *c, int k, nb_shape *out, nb_dtype *dtype)
 
 static bool conv_kernel(const nb_kernel *k)
 {
-    nb_geometry g = geometry_of(k->call);
+    nb_geometry g = nb_conv_geometry(k->call);
     return nb_conv_run(&g, &k->view[0], &k->view[1], &k->view[2]);
 }
 
@@ -112,7 +111,7 @@ nb_tensor *nb_conv_apply(nb_tensor *x, nb_tensor *filter, const nb_geometry *g)
     int64_t spread[NB_MAX_SPATIAL], pad[2 * NB_MAX_SPATIAL];
     nb_tensor *in[] = {x, filter};
     for (int d = 0; d < g->rank; d++) {
-        const nb_line *l = &g->line[d];
+        const nb_conv_line *l = &g->line[d];
         stride[d] = l->stride;
         dilation[d] = l->dilation;
         spread[d] = l->spread;
@@ -153,14 +152,14 @@ nb_geometry nb_conv_adjoint(const nb_geometry *g)
 {
     nb_geometry a = {.rank = g->rank, .groups = g->groups};
     for (int d = 0; d < g->rank; d++) {
-        const nb_line *l = &g->line[d];
+        const nb_conv_line *l = &g->line[d];
         int64_t reach = l->dilation * (l->taps - 1);
         int64_t whole = nb_spread_size(l->places, l->stride);
-        nb_line *to = &a.line[d];
-        *to = (nb_line){.stride = l->spread,
-                        .dilation = l->dilation,
-                        .spread = l->stride,
-                        .before = reach - l->before};
+        nb_conv_line *to = &a.line[d];
+        *to = (nb_conv_line){.stride = l->spread,
+                             .dilation = l->dilation,
+                             .spread = l->stride,
+                             .before = reach - l->before};
         to->after = (l->size - 1) * l->spread + 1 + reach - whole - to->before;
     }
     return a;
@@ -179,13 +178,13 @@ static nb_geometry adjoint_in_filter(const nb_geometry *g)
 {
     nb_geometry a = {.rank = g->rank, .groups = g->groups};
     for (int d = 0; d < g->rank; d++) {
-        const nb_line *l = &g->line[d];
+        const nb_conv_line *l = &g->line[d];
         int64_t whole = nb_spread_size(l->size, l->spread);
-        nb_line *to = &a.line[d];
-        *to = (nb_line){.stride = l->dilation,
-                        .dilation = l->stride,
-                        .spread = l->spread,
-                        .before = l->before};
+        nb_conv_line *to = &a.line[d];
+        *to = (nb_conv_line){.stride = l->dilation,
+                             .dilation = l->stride,
+                             .spread = l->spread,
+                             .before = l->before};
         to->after = (l->taps - 1) * l->dilation + (l->places - 1) * l->stride +
                     1 - whole - to->before;
     }
@@ -194,7 +193,7 @@ static nb_geometry adjoint_in_filter(const nb_geometry *g)
 
 static nb_tensor *conv_transpose(const nb_call *c, int i, nb_tensor *ct)
 {
-    nb_geometry g = geometry_of(c), a;
+    nb_geometry g = nb_conv_geometry(c), a;
     int64_t first = 0, place = g.rank;
     if (i == 0) {
         a = nb_conv_adjoint(&g);
@@ -217,13 +216,13 @@ static int64_t floor_div(int64_t a, int64_t b)
 static bool conv_reach(const nb_call *c, int i, int d, const int64_t *to,
                        int64_t *from)
 {
-    nb_geometry g = geometry_of(c);
+    nb_geometry g = nb_conv_geometry(c);
     from[0] = from[1] = 0;
     for (int k = 0; k < g.rank; k++)
         if (!g.line[k].size || !g.line[k].taps || g.line[k].places < 1)
             return false;
     if (i != 0 || d < 1 || d > g.rank || to[0] == to[1]) return true;
-    const nb_line *l = &g.line[d - 1];
+    const nb_conv_line *l = &g.line[d - 1];
     int64_t low = to[0] * l->stride - l->before;
     int64_t high =
         (to[1] - 1) * l->stride - l->before + (l->taps - 1) * l->dilation;
@@ -236,11 +235,11 @@ static bool conv_reach(const nb_call *c, int i, int d, const int64_t *to,
  * so that its first and last places are those of its part of the result. */
 static nb_tensor *conv_local(const nb_call *c, const nb_blocks *b)
 {
-    nb_geometry g = geometry_of(c);
+    nb_geometry g = nb_conv_geometry(c);
     int64_t in = nb_size(b->in[1], -2);
     g.groups = in ? nb_size(b->in[0], -1) / in : 1;
     for (int d = 0; d < g.rank; d++) {
-        nb_line *l = &g.line[d];
+        nb_conv_line *l = &g.line[d];
         int x = c->in[0]->nlanes + 1 + d, y = c->out->nlanes + 1 + d;
         int64_t n = b->from[0].size[x], places = b->to->size[y];
         if (!b->from[0].start[x] && n == l->size && places == l->places)

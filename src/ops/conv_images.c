@@ -59,7 +59,7 @@ typedef struct unit {
 
 static block block_of(const images *p, int64_t i)
 {
-    const nb_line *l = p->w.line;
+    const nb_conv_line *l = p->w.line;
     block b = {.channels = p->along_in ? p->w.in : 1};
     int64_t wide = i % p->wide, high = i / p->wide % p->high;
     i /= p->wide * p->high;
@@ -74,7 +74,7 @@ static block block_of(const images *p, int64_t i)
 
 static unit unit_of(const images *p, int64_t i)
 {
-    const nb_line *l = p->w.line;
+    const nb_conv_line *l = p->w.line;
     unit u = {.col = i % p->panels * p->w.tiler->cols};
     u.cols = nb_least(p->w.tiler->cols, p->w.out - u.col);
     i /= p->panels;
@@ -90,9 +90,9 @@ static unit unit_of(const images *p, int64_t i)
 }
 
 /* Clips [*from, *to) to the taps that read inside of x at place t. */
-static void clip(const nb_line *l, int64_t t, int64_t *from, int64_t *to)
+static void clip(const nb_conv_line *l, int64_t t, int64_t *from, int64_t *to)
 {
-    int64_t start = nb_line_at(l, t, 0), step = l->dilation;
+    int64_t start = nb_conv_line_at(l, t, 0), step = l->dilation;
     int64_t first = start < 0 ? nb_ceil_div(-start, step) : 0;
     int64_t end = start < l->size ? nb_ceil_div(l->size - start, step) : 0;
     *from = nb_most(*from, first);
@@ -103,11 +103,11 @@ static void clip(const nb_line *l, int64_t t, int64_t *from, int64_t *to)
 static int64_t find_runs(const images *p, const block *b, const unit *u,
                          nb_conv_terms *run)
 {
-    const nb_line *l = p->w.line;
+    const nb_conv_line *l = p->w.line;
     const int64_t *x = p->w.x.stride, *f = p->w.filter.stride;
     int64_t n = 0, from[2] = {b->from[0], b->from[1]};
     int64_t to[2] = {b->to[0], b->to[1]};
-    if (!nb_line_has(&l[0], u->at[0], b->first)) return 0;
+    if (!nb_conv_line_has(&l[0], u->at[0], b->first)) return 0;
     clip(&l[1], u->at[1], &from[0], &to[0]);
     clip(&l[2], u->at[2], &from[1], &to[1]);
     if (from[1] == to[1]) return 0;
@@ -115,9 +115,10 @@ static int64_t find_runs(const images *p, const block *b, const unit *u,
     int64_t step = p->along_in ? 1 : to[1] - from[1];
     for (int64_t i = from[0]; i < to[0]; i++)
         for (int64_t j = from[1]; j < to[1]; j += step) {
-            int64_t a = nb_line_at(&l[0], u->at[0], b->first) * x[1] +
-                        nb_line_at(&l[1], u->at[1], i) * x[2] +
-                        nb_line_at(&l[2], u->at[2], j) * x[3] + channel * x[4];
+            int64_t a = nb_conv_line_at(&l[0], u->at[0], b->first) * x[1] +
+                        nb_conv_line_at(&l[1], u->at[1], i) * x[2] +
+                        nb_conv_line_at(&l[2], u->at[2], j) * x[3] +
+                        channel * x[4];
             run[n++] =
                 (nb_conv_terms){a,
                                 b->first * f[0] + i * f[1] + j * f[2] +
@@ -165,7 +166,7 @@ static void run_unit(const images *p, const block *b, const unit *u, char *to,
 
 static int64_t most_runs(const images *p)
 {
-    const nb_line *l = p->w.line;
+    const nb_conv_line *l = p->w.line;
     int64_t high = nb_ceil_div(l[1].taps, p->high);
     return p->along_in ? high * nb_ceil_div(l[2].taps, p->wide) : high;
 }
@@ -205,7 +206,7 @@ static void add_slice(void *ctx, int64_t i)
 static void finish(images *p)
 {
     const nb_conv_work *w = &p->w;
-    const nb_line *l = w->line;
+    const nb_conv_line *l = w->line;
     int64_t all = w->groups * w->out, rows = p->size / all;
     int64_t item = (int64_t)nb_dtype_size(w->y.dtype);
     nb_parallel_if((double)(p->size * p->parts) / 4,
@@ -276,7 +277,7 @@ static bool copy_x(images *p, copy *c)
 {
     nb_conv_side *x = &p->w.x;
     const int64_t *s = x->stride;
-    const nb_line *l = p->w.line;
+    const nb_conv_line *l = p->w.line;
     int64_t n = p->w.images;
     *c = (copy){.matrix = {x->data, x->dtype, s[3], s[0], l[2].size, n, n},
                 .type = p->w.type,
@@ -284,7 +285,9 @@ static bool copy_x(images *p, copy *c)
                 .stride = {0, s[4], s[1], s[2]}};
     if (!make_copy(c)) return false;
     *x = (nb_conv_side){
-        c->to, c->type, {1, c->stride[2], c->stride[3], n, c->stride[1]}};
+        .data = c->to,
+        .dtype = c->type,
+        .stride = {1, c->stride[2], c->stride[3], n, c->stride[1]}};
     return true;
 }
 
@@ -294,7 +297,7 @@ static bool copy_deep_x(images *p, copy *c)
 {
     nb_conv_side *x = &p->w.x;
     const int64_t *s = x->stride;
-    const nb_line *l = p->w.line;
+    const nb_conv_line *l = p->w.line;
     int64_t n = p->w.groups, in = p->w.in;
     *c = (copy){.matrix = {x->data, x->dtype, s[3], in * s[4], l[2].size, n, n},
                 .type = p->w.type,
@@ -302,7 +305,9 @@ static bool copy_deep_x(images *p, copy *c)
                 .stride = {0, s[4], s[1], s[2]}};
     if (!make_copy(c)) return false;
     *x = (nb_conv_side){
-        c->to, c->type, {0, c->stride[2], c->stride[3], n, c->stride[1]}};
+        .data = c->to,
+        .dtype = c->type,
+        .stride = {0, c->stride[2], c->stride[3], n, c->stride[1]}};
     p->w.out = n;
     p->w.groups = 1;
     return true;
@@ -315,7 +320,7 @@ static bool copy_filter(images *p, copy *c)
 {
     nb_conv_side *f = &p->w.filter;
     const int64_t *s = f->stride;
-    const nb_line *l = p->w.line;
+    const nb_conv_line *l = p->w.line;
     int64_t in = p->w.in, out = p->w.out;
     bool turned = s[3] == 1;
     *c = (copy){.matrix = {f->data, f->dtype, s[2], s[4], l[2].taps, out, out},
@@ -334,8 +339,12 @@ static bool copy_filter(images *p, copy *c)
     if (!make_copy(c)) return false;
     const int64_t *t = c->stride;
     p->group = t[0];
-    *f = turned ? (nb_conv_side){c->to, c->type, {t[1], t[2], t[3], out, 1}}
-                : (nb_conv_side){c->to, c->type, {t[2], t[3], out, t[1], 1}};
+    *f = turned ? (nb_conv_side){.data = c->to,
+                                 .dtype = c->type,
+                                 .stride = {t[1], t[2], t[3], out, 1}}
+                : (nb_conv_side){.data = c->to,
+                                 .dtype = c->type,
+                                 .stride = {t[2], t[3], out, t[1], 1}};
     return true;
 }
 
@@ -344,7 +353,7 @@ static bool copy_filter(images *p, copy *c)
 static void cut(images *p)
 {
     const nb_conv_work *w = &p->w;
-    const nb_line *l = w->line;
+    const nb_conv_line *l = w->line;
     p->bands = nb_ceil_div(w->images, BAND);
     double tap = (double)((nb_least(w->images, BAND) + w->out) * w->item);
     if (p->along_in) tap *= (double)w->in;

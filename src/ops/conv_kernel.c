@@ -19,7 +19,7 @@ int64_t nb_spread_size(int64_t n, int64_t step)
     return n > 0 ? (n - 1) * step + 1 : 0;
 }
 
-bool nb_line_measure(nb_line *l)
+bool nb_conv_line_measure(nb_conv_line *l)
 {
     __int128 whole = l->size ? (__int128)(l->size - 1) * l->spread + 1 : 0;
     __int128 reach = (__int128)(l->taps - 1) * l->dilation + 1;
@@ -48,7 +48,7 @@ double nb_conv_cost(const nb_conv_work *w)
 
 static void clear(const nb_conv_work *w)
 {
-    const nb_line *l = w->line;
+    const nb_conv_line *l = w->line;
     const int64_t *stride = w->y.stride;
     size_t item = nb_dtype_size(w->y.dtype);
     int64_t places = l[0].places * l[1].places * l[2].places;
@@ -63,7 +63,7 @@ static void clear(const nb_conv_work *w)
 }
 
 /* Whether a line reads one element at one place, the only one. */
-static bool is_trivial(const nb_line *l)
+static bool is_trivial(const nb_conv_line *l)
 {
     return l->size == 1 && l->taps == 1 && l->places == 1 && l->before == 0;
 }
@@ -77,16 +77,16 @@ static void drop_line(nb_conv_work *w, int d)
         w->y.stride[1 + d] = w->y.stride[d];
         w->filter.stride[d] = w->filter.stride[d - 1];
     }
-    w->line[0] = (nb_line){.size = 1,
-                           .taps = 1,
-                           .places = 1,
-                           .stride = 1,
-                           .dilation = 1,
-                           .spread = 1};
+    w->line[0] = (nb_conv_line){.size = 1,
+                                .taps = 1,
+                                .places = 1,
+                                .stride = 1,
+                                .dilation = 1,
+                                .spread = 1};
 }
 
 /* Whether a line only has places, one for each element. */
-static bool is_plain(const nb_line *l)
+static bool is_plain(const nb_conv_line *l)
 {
     return l->taps == 1 && l->stride == 1 && l->before == 0 &&
            l->places == l->size;
@@ -96,14 +96,14 @@ static bool is_plain(const nb_line *l)
 static void join_lines(nb_conv_work *w)
 {
     for (int d = 2; d > 0; d--) {
-        nb_line *l = &w->line[d];
+        nb_conv_line *l = &w->line[d];
         while (d == 2 && is_trivial(l) && !is_trivial(l - 1))
             drop_line(w, d);
         bool chained = is_plain(l - 1) && is_plain(l) &&
                        w->x.stride[d] == w->x.stride[1 + d] * l->size &&
                        w->y.stride[d] == w->y.stride[1 + d] * l->size;
         if (!chained) continue;
-        nb_line both = *l;
+        nb_conv_line both = *l;
         both.size = both.places = l->size * l[-1].size;
         int64_t x = w->x.stride[1 + d], y = w->y.stride[1 + d];
         drop_line(w, d);
@@ -137,6 +137,8 @@ static bool run_plain(nb_conv_work w, nb_conv_way way)
         none = none || w.line[d].taps == 0;
     }
     if (w.images == 0 || w.out == 0) return true;
+    w.y.data += w.y.offset * (int64_t)nb_dtype_size(w.y.dtype);
+    w.filter.data += w.filter.offset * (int64_t)nb_dtype_size(w.filter.dtype);
     if (none) return clear(&w), true;
     join_lines(&w);
     bool images = way.rows == NB_CONV_EITHER ? is_by_images(&w)
@@ -154,39 +156,50 @@ static int64_t divisor(int64_t a, int64_t b)
  * stride and dilation, by is spread / p; taps are spread / q apart. */
 static void take_phase(nb_conv_work *w, int d, int64_t r, int64_t by)
 {
-    nb_line *l = &w->line[d];
+    nb_conv_line *l = &w->line[d];
     int64_t apart = l->spread / divisor(l->spread, l->dilation), k = 0;
-    while (k < l->taps && k < apart && nb_line_at(l, r, k) % l->spread)
+    while (k < l->taps && k < apart && nb_conv_line_at(l, r, k) % l->spread)
         k++;
     bool any = k < l->taps && k < apart;
-    int64_t start = any ? nb_line_at(l, r, k) / l->spread : 0;
-    w->y.data += r * w->y.stride[1 + d] * (int64_t)nb_dtype_size(w->y.dtype);
+    int64_t start = any ? nb_conv_line_at(l, r, k) / l->spread : 0;
+    w->y.offset += r * w->y.stride[1 + d];
     w->y.stride[1 + d] *= by;
-    w->filter.data += (any ? k : 0) * w->filter.stride[d] *
-                      (int64_t)nb_dtype_size(w->filter.dtype);
+    w->filter.offset += (any ? k : 0) * w->filter.stride[d];
     w->filter.stride[d] *= apart;
-    *l = (nb_line){.size = l->size,
-                   .taps = any ? nb_ceil_div(l->taps - k, apart) : 0,
-                   .places = nb_ceil_div(l->places - r, by),
-                   .stride = l->stride / divisor(l->spread, l->stride),
-                   .dilation = l->dilation / divisor(l->spread, l->dilation),
-                   .spread = 1,
-                   .before = -start};
+    *l = (nb_conv_line){.size = l->size,
+                        .taps = any ? nb_ceil_div(l->taps - k, apart) : 0,
+                        .places = nb_ceil_div(l->places - r, by),
+                        .stride = l->stride / divisor(l->spread, l->stride),
+                        .dilation =
+                            l->dilation / divisor(l->spread, l->dilation),
+                        .spread = 1,
+                        .before = -start};
 }
 
-/* Runs all phases of lines from d on. */
-static bool run_phases(const nb_conv_work *w, int d, nb_conv_way way)
+/* How many phases line d has, but no more than places. */
+static int64_t phases_along(const nb_conv_work *w, int d)
 {
-    const nb_line *l = &w->line[d];
-    if (d == 3) return run_plain(*w, way);
-    if (l->spread == 1) return run_phases(w, d + 1, way);
+    const nb_conv_line *l = &w->line[d];
     int64_t by = l->spread / divisor(l->spread, l->stride);
-    for (int64_t r = 0; r < by && r < l->places; r++) {
-        nb_conv_work phase = *w;
-        take_phase(&phase, d, r, by);
-        if (!run_phases(&phase, d + 1, way)) return false;
+    return nb_most(1, nb_least(by, l->places));
+}
+
+int64_t nb_conv_phases(const nb_conv_work *w)
+{
+    return phases_along(w, 0) * phases_along(w, 1) * phases_along(w, 2);
+}
+
+nb_conv_work nb_conv_phase(const nb_conv_work *w, int64_t i)
+{
+    nb_conv_work phase = *w;
+    for (int d = 2; d >= 0; d--) {
+        const nb_conv_line *l = &w->line[d];
+        int64_t n = phases_along(w, d), r = i % n;
+        i /= n;
+        if (l->spread > 1)
+            take_phase(&phase, d, r, l->spread / divisor(l->spread, l->stride));
     }
-    return true;
+    return phase;
 }
 
 static nb_dtype type_of(nb_dtype d)
@@ -206,13 +219,12 @@ static nb_conv_side side_of(const nb_view *v, int first, int rank)
     return s;
 }
 
-bool nb_conv_run_as(const nb_geometry *g, const nb_view *x,
-                    const nb_view *filter, const nb_view *y, nb_conv_way way)
+nb_conv_work nb_conv_work_of(const nb_geometry *g, const nb_view *x,
+                             const nb_view *filter, const nb_view *y)
 {
     nb_dtype type = type_of(x->dtype);
     nb_conv_work w = {.type = type,
                       .item = (int64_t)nb_dtype_size(type),
-                      .tiler = nb_conv_tiler_of(type, way.bytes),
                       .images = g->images,
                       .groups = g->groups,
                       .in = g->in,
@@ -220,15 +232,27 @@ bool nb_conv_run_as(const nb_geometry *g, const nb_view *x,
                       .x = side_of(x, 1, g->rank),
                       .filter = side_of(filter, 0, g->rank),
                       .y = side_of(y, 1, g->rank)};
-    w.line[0] = w.line[1] = (nb_line){.size = 1,
-                                      .taps = 1,
-                                      .places = 1,
-                                      .stride = 1,
-                                      .dilation = 1,
-                                      .spread = 1};
+    w.line[0] = w.line[1] = (nb_conv_line){.size = 1,
+                                           .taps = 1,
+                                           .places = 1,
+                                           .stride = 1,
+                                           .dilation = 1,
+                                           .spread = 1};
     for (int d = 0; d < g->rank; d++)
         w.line[3 - g->rank + d] = g->line[d];
-    return run_phases(&w, 0, way);
+    return w;
+}
+
+bool nb_conv_run_as(const nb_geometry *g, const nb_view *x,
+                    const nb_view *filter, const nb_view *y, nb_conv_way way)
+{
+    nb_conv_work w = nb_conv_work_of(g, x, filter, y);
+    int64_t phases = nb_conv_phases(&w);
+    bool ok = true;
+    w.tiler = nb_conv_tiler_of(w.type, way.bytes);
+    for (int64_t i = 0; ok && i < phases; i++)
+        ok = run_plain(nb_conv_phase(&w, i), way);
+    return ok;
 }
 
 bool nb_conv_run(const nb_geometry *g, const nb_view *x, const nb_view *filter,

@@ -7,24 +7,27 @@
 
 /* One spatial axis: tap k at place t reads the image, spread out, at
  * t stride + k dilation - before. */
-typedef struct nb_line {
+typedef struct nb_conv_line {
     int64_t size, taps, places;
     int64_t stride, dilation, spread, before, after;
-} nb_line;
+} nb_conv_line;
 
 /* Channels `in` and `out` are those of one group. */
 typedef struct nb_geometry {
     int rank;
     int64_t images, groups, in, out;
-    nb_line line[NB_MAX_SPATIAL];
+    nb_conv_line line[NB_MAX_SPATIAL];
 } nb_geometry;
+
+/* That of a call of the primitive. */
+nb_geometry nb_conv_geometry(const nb_call *c);
 
 /* Size of n elements with step - 1 zeros between them. */
 int64_t nb_spread_size(int64_t n, int64_t step);
 
 /* Sets places from the rest; they may be less than one.  False, without an
  * error, if a size does not fit an int64. */
-bool nb_line_measure(nb_line *l);
+bool nb_conv_line_measure(nb_conv_line *l);
 
 /* The primitive called with that geometry, of which it reads rank, groups and,
  * of lines, stride, dilation, spread and padding. */

@@ -63,7 +63,7 @@ typedef struct block {
     int64_t runs;
 } block;
 
-static layout layout_of(const nb_line *l, int64_t n)
+static layout layout_of(const nb_conv_line *l, int64_t n)
 {
     __int128 shared = (__int128)(n - 1) * l->stride +
                       (__int128)(l->taps - 1) * l->dilation + 1;
@@ -73,11 +73,11 @@ static layout layout_of(const nb_line *l, int64_t n)
 }
 
 /* Where slot s of a copied line comes from in x. */
-static int64_t source_of(const layout *y, const nb_line *l, int64_t first,
+static int64_t source_of(const layout *y, const nb_conv_line *l, int64_t first,
                          int64_t s)
 {
-    if (y->shared) return nb_line_at(l, first, 0) + s;
-    return nb_line_at(l, first + s / l->taps, s % l->taps);
+    if (y->shared) return nb_conv_line_at(l, first, 0) + s;
+    return nb_conv_line_at(l, first + s / l->taps, s % l->taps);
 }
 
 /* Copies n neighbours of the last line with all their channels. */
@@ -101,7 +101,7 @@ static void copy_some(const places *p, const char *from, int64_t n, char *to)
 
 static void copy_line(const block *b, const char *from, char *to)
 {
-    const nb_line *l = &b->p->w->line[2];
+    const nb_conv_line *l = &b->p->w->line[2];
     const layout *y = &b->layout[2];
     int64_t step =
         b->p->w->x.stride[3] * (int64_t)nb_dtype_size(b->p->w->x.dtype);
@@ -147,7 +147,7 @@ static void point_into_x(block *b)
     b->origin = b->at[0] * w->x.stride[0];
     for (int d = 0; d < 3; d++) {
         int64_t stride = w->x.stride[1 + d];
-        b->origin += nb_line_at(&w->line[d], b->at[1 + d], 0) * stride;
+        b->origin += nb_conv_line_at(&w->line[d], b->at[1 + d], 0) * stride;
         b->step[d] = w->line[d].stride * stride;
         b->tap[d] = w->line[d].dilation * stride;
     }
@@ -179,14 +179,14 @@ static void add_run(block *b, int64_t a, int64_t first, int64_t n, int64_t from,
 static void find_runs(block *b, int64_t t, int64_t from, int64_t to,
                       int64_t width)
 {
-    const nb_line *l = b->p->w->line;
+    const nb_conv_line *l = b->p->w->line;
     int64_t in = b->p->w->in, last = l[2].taps;
     bool joined = b->tap[2] == in;
     b->runs = 0;
     for (int64_t n = 0; n < l[0].taps * l[1].taps; n++) {
         int64_t i = n / l[1].taps, j = n % l[1].taps;
-        if (!nb_line_has(&l[0], b->at[1], i)) continue;
-        if (!nb_line_has(&l[1], b->at[2] + t, j)) continue;
+        if (!nb_conv_line_has(&l[0], b->at[1], i)) continue;
+        if (!nb_conv_line_has(&l[1], b->at[2] + t, j)) continue;
         int64_t a = b->origin + i * b->tap[0] + t * b->step[1] + j * b->tap[1];
         if (joined) add_run(b, a, n * last * in, last * in, from, to, width);
         for (int64_t k = 0; !joined && k < last; k++)
@@ -336,7 +336,7 @@ static void run_block(void *ctx, int64_t i)
     size_t room;
     int64_t share = i % p->splits, at = i / p->splits;
     int64_t across = at % p->across, down = at / p->across % p->down;
-    const nb_line *l = p->w->line;
+    const nb_conv_line *l = p->w->line;
     at /= p->across * p->down;
     b.at[0] = at / l[0].places;
     b.at[1] = at % l[0].places;
@@ -368,7 +368,7 @@ static void run_block(void *ctx, int64_t i)
 static void pack_cols(const places *p, int64_t col, int64_t cols, int64_t width,
                       char *to)
 {
-    const nb_line *l = p->w->line;
+    const nb_conv_line *l = p->w->line;
     const nb_conv_side *f = &p->w->filter;
     int64_t item = (int64_t)nb_dtype_size(f->dtype);
     int64_t taps = l[0].taps * l[1].taps * l[2].taps;
@@ -412,11 +412,11 @@ static void pack(places *p)
 /* Whether runs can be read from x as it lies. */
 static bool is_in_place(const nb_conv_work *w)
 {
-    const nb_line *l = &w->line[2];
+    const nb_conv_line *l = &w->line[2];
     return w->x.dtype == w->type && (w->x.stride[4] == 1 || w->in == 1) &&
-           nb_line_has(l, 0, 0) && nb_line_has(l, 0, l->taps - 1) &&
-           nb_line_has(l, l->places - 1, 0) &&
-           nb_line_has(l, l->places - 1, l->taps - 1) &&
+           nb_conv_line_has(l, 0, 0) && nb_conv_line_has(l, 0, l->taps - 1) &&
+           nb_conv_line_has(l, l->places - 1, 0) &&
+           nb_conv_line_has(l, l->places - 1, l->taps - 1) &&
            (w->groups == 1 || w->x.stride[4] == 1);
 }
 
@@ -425,7 +425,7 @@ static bool is_in_place(const nb_conv_work *w)
 static void cut(places *p)
 {
     const nb_conv_work *w = p->w;
-    const nb_line *l = w->line;
+    const nb_conv_line *l = w->line;
     double work = nb_conv_products(w);
     int64_t wanted =
         work < CHUNKS * CHUNK_WORK ? (int64_t)work / CHUNK_WORK : CHUNKS;

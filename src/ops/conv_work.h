@@ -11,19 +11,28 @@
 typedef struct nb_conv_side {
     char *data;
     nb_dtype dtype;
-    int64_t stride[5];
+    int64_t stride[5], offset; /* the first is so many elements after data */
 } nb_conv_side;
 
-/* Three lines, of which the first may be trivial; none spreads x.  Channels of
- * y are one apart.  There is at least one place, term and channel out. */
+/* Three lines, of which the first may be trivial.  Where it is computed none
+ * spreads x, channels of y are one apart, and there is at least one place, term
+ * and channel out. */
 typedef struct nb_conv_work {
     nb_dtype type; /* in which it multiplies */
     int64_t item;  /* bytes of it */
     const nb_conv_tiler *tiler;
     int64_t images, groups, in, out;
-    nb_line line[3];
+    nb_conv_line line[3];
     nb_conv_side x, filter, y;
 } nb_conv_work;
+
+/* That of a call; its lines may spread x. */
+nb_conv_work nb_conv_work_of(const nb_geometry *g, const nb_view *x,
+                             const nb_view *filter, const nb_view *y);
+
+/* How many convolutions that spread nothing make that one, and the i-th. */
+int64_t nb_conv_phases(const nb_conv_work *w);
+nb_conv_work nb_conv_phase(const nb_conv_work *w, int64_t i);
 
 /* Rows of a tile are places of one line, terms run over taps and channels. */
 bool nb_conv_by_places(const nb_conv_work *w);
@@ -65,14 +74,15 @@ static inline int64_t nb_most(int64_t a, int64_t b)
 }
 
 /* Where tap k at place t reads along a line; outside of [0, size) is zero. */
-static inline int64_t nb_line_at(const nb_line *l, int64_t t, int64_t k)
+static inline int64_t nb_conv_line_at(const nb_conv_line *l, int64_t t,
+                                      int64_t k)
 {
     return t * l->stride + k * l->dilation - l->before;
 }
 
-static inline bool nb_line_has(const nb_line *l, int64_t t, int64_t k)
+static inline bool nb_conv_line_has(const nb_conv_line *l, int64_t t, int64_t k)
 {
-    int64_t p = nb_line_at(l, t, k);
+    int64_t p = nb_conv_line_at(l, t, k);
     return 0 <= p && p < l->size;
 }
 

@@ -53,14 +53,14 @@ static void *no_places(const nb_call *c, int d, int64_t size, int64_t places)
 bool nb_places(const nb_call *c, const nb_span *s, int d, int64_t size,
                int64_t taps, int64_t *places)
 {
-    nb_line l = {.size = size,
-                 .taps = taps,
-                 .stride = s->stride[d],
-                 .dilation = s->dilation[d],
-                 .spread = 1,
-                 .before = s->pad[2 * d],
-                 .after = s->pad[2 * d + 1]};
-    if (taps <= 0 || !nb_line_measure(&l) || l.places <= 0)
+    nb_conv_line l = {.size = size,
+                      .taps = taps,
+                      .stride = s->stride[d],
+                      .dilation = s->dilation[d],
+                      .spread = 1,
+                      .before = s->pad[2 * d],
+                      .after = s->pad[2 * d + 1]};
+    if (taps <= 0 || !nb_conv_line_measure(&l) || l.places <= 0)
         return no_places(c, d, size, taps <= 0 ? 0 : l.places);
     *places = l.places;
     return true;
@@ -150,11 +150,11 @@ static nb_tensor *convolve(const nb_call *c, int r)
     for (int d = 0; d < r; d++) {
         if (!nb_places(c, &s, d, SIZE(0, 1 + d), SIZE(1, d), &places))
             return NULL;
-        g.line[d] = (nb_line){.stride = s.stride[d],
-                              .dilation = s.dilation[d],
-                              .spread = 1,
-                              .before = s.pad[2 * d],
-                              .after = s.pad[2 * d + 1]};
+        g.line[d] = (nb_conv_line){.stride = s.stride[d],
+                                   .dilation = s.dilation[d],
+                                   .spread = 1,
+                                   .before = s.pad[2 * d],
+                                   .after = s.pad[2 * d + 1]};
     }
     return with_bias(c, nb_conv_apply(c->in[0], c->in[1], &g));
 }
@@ -229,7 +229,7 @@ static bool read_extra(const nb_call *c, const nb_span *s, int64_t *extra)
 }
 
 /* Places that x spreads over; 0 if they are more than an int64 counts. */
-static int64_t spread_over(const nb_line *l, int64_t after, int64_t extra)
+static int64_t spread_over(const nb_conv_line *l, int64_t after, int64_t extra)
 {
     __int128 n = (__int128)(l->places - 1) * l->stride + 1 +
                  (__int128)(l->taps - 1) * l->dilation - l->before - after +
@@ -249,13 +249,13 @@ static nb_tensor *deconvolve(const nb_call *c, int r)
         return NULL;
     nb_geometry g = {.rank = r, .groups = groups};
     for (int d = 0; d < r; d++) {
-        nb_line *l = &g.line[d];
-        *l = (nb_line){.places = SIZE(0, 1 + d),
-                       .taps = SIZE(1, d),
-                       .stride = s.stride[d],
-                       .dilation = s.dilation[d],
-                       .spread = 1,
-                       .before = s.pad[2 * d]};
+        nb_conv_line *l = &g.line[d];
+        *l = (nb_conv_line){.places = SIZE(0, 1 + d),
+                            .taps = SIZE(1, d),
+                            .stride = s.stride[d],
+                            .dilation = s.dilation[d],
+                            .spread = 1,
+                            .before = s.pad[2 * d]};
         l->size = spread_over(l, s.pad[2 * d + 1], extra[d]);
         if (l->places == 0 || l->taps == 0 || l->size <= 0)
             return no_places(c, d, l->places, l->size);
