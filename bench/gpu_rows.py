@@ -8,6 +8,7 @@ NABLA_BENCH_SMALL=1 makes sizes so small that a simulated card takes them."""
 import importlib.util
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -244,6 +245,79 @@ def cross_entropy() -> Row:
         lambda x, t: torch.nn.functional.cross_entropy(x.float(), t),
         bytes=2.0 * x.size,
     )
+
+
+def conv(channels: int, side: int, dtype: str, way_back: bool) -> Row:
+    """3 x 3 over 64 images, channels last; or its loss with both gradients."""
+    n, c, s = of(64, 2), of(channels, 16), of(side, 6)
+    x, w, g = normal(n, s, s, c), normal(3, 3, c, c), normal(n, s, s, c)
+
+    def ours(x: Any, w: Any) -> Any:
+        return nb.conv2d(x, w, padding=1)
+
+    def of_jax(x: Any, w: Any) -> Any:
+        return jax.lax.conv_general_dilated(
+            x,
+            w,
+            (1, 1),
+            "SAME",
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            precision=jax.lax.Precision.HIGHEST,
+        )
+
+    def of_torch(x: Any, w: Any) -> Any:
+        torch.backends.cudnn.allow_tf32 = False
+        y = torch.nn.functional.conv2d(
+            x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1), padding=1
+        )
+        return y.permute(0, 2, 3, 1)
+
+    def back(f: Any, sums: Any, gradients: Any) -> Any:
+        def loss(x: Any, w: Any, g: Any) -> Any:
+            return sums(f(x, w) * g)
+
+        return gradients(loss)
+
+    def of_torch_back(x: Any, w: Any, g: Any) -> Any:
+        x, w = x.detach().requires_grad_(), w.detach().requires_grad_()
+        y = (of_torch(x, w) * g).sum(dtype=torch.float32)
+        return y.detach(), *torch.autograd.grad(y, (x, w))
+
+    def both(f: Any) -> Any:
+        return lambda *a: (lambda y, d: (y, *d))(*f(*a))
+
+    flops = 2.0 * 9 * n * s * s * c * c
+    if not way_back:
+        return Row([x, w], dtype, ours, of_jax, of_torch, flops=flops)
+    return Row(
+        [x, w, g],
+        dtype,
+        both(
+            back(
+                ours,
+                lambda y: y.astype("float32").sum(),
+                lambda f: nb.value_and_grad(f, argnums=(0, 1)),
+            )
+        ),
+        both(
+            back(
+                of_jax,
+                lambda y: y.astype("float32").sum(),
+                lambda f: jax.value_and_grad(f, argnums=(0, 1)),
+            )
+        ),
+        of_torch_back,
+        flops=3 * flops,
+    )
+
+
+for _c, _s in ((64, 56), (256, 14)):
+    for _dtype, _brief in (("bfloat16", "bf16"), ("float32", "f32")):
+        for _back in (False, True):
+            _name = f"conv 64x{_s}x{_s}x{_c} {_brief}"
+            ROWS[_name + " and back" * _back] = partial(
+                conv, _c, _s, _dtype, _back
+            )
 
 
 @row("one small op")
