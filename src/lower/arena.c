@@ -47,18 +47,12 @@ static void drop_dead(arena *a, int step)
 static int taken(const arena *a, int s, int k)
 {
     const nb_plan *p = a->plan;
-    const nb_step *step = &p->step[s];
-    int to = 0;
-    if (!step->nest || !a->reuse || step->chain) return -1;
-    while (step->buffer[to] != k)
-        to++;
+    int last = nb_plan_with(p, s).last;
+    if (!a->reuse) return -1;
     for (int i = 0; i < a->nalive; i++) {
-        int old = a->tail[a->alive[i]], from = 0;
-        if (a->life[old].last != s || p->bytes[old] != p->bytes[k]) continue;
-        while (from < step->nbuffers && step->buffer[from] != old)
-            from++;
-        if (from < step->nbuffers &&
-            nb_nest_in_place(step->nest, from, to, p->device))
+        int old = a->tail[a->alive[i]];
+        if (a->life[old].last == last && p->bytes[old] == p->bytes[k] &&
+            nb_plan_in_place(p, s, old, k) >= 0)
             return a->alive[i];
     }
     return -1;

@@ -1,16 +1,46 @@
 /* memory.c - blocks: where they are kept, and for how long.
  *
  * Temporaries share one arena (arena.c).  Blocks that are handed out are
- * allocated anew on each run.  The steps of a chain run at the same time: a
- * block that one of them touches lives from the first to the last. */
+ * allocated anew on each run.  The steps of a chain or a batch run at the same
+ * time: a block that one of them touches lives from the first to the last. */
 #include "lower/chain.h"
+
+nb_life nb_plan_with(const nb_plan *p, int s)
+{
+    int chain = p->step[s].chain, batch = p->step[s].batch;
+    if (chain)
+        return (nb_life){p->chain[chain - 1].first, p->chain[chain - 1].last};
+    return batch ? p->batch[batch - 1] : (nb_life){s, s};
+}
+
+static int buffer_of(const nb_step *s, int block)
+{
+    for (int b = 0; b < s->nbuffers; b++)
+        if (s->buffer[b] == block) return b;
+    return -1;
+}
+
+int nb_plan_in_place(const nb_plan *p, int s, int from, int to)
+{
+    nb_life with = nb_plan_with(p, s);
+    int found = -1;
+    if (p->step[s].chain) return -1;
+    for (int t = with.first; t <= with.last; t++) {
+        const nb_step *step = &p->step[t];
+        int i = buffer_of(step, from), o = buffer_of(step, to);
+        if (i < 0) continue;
+        if (found >= 0 || o < 0 || !step->nest) return -1;
+        if (!nb_nest_in_place(step->nest, i, o, p->device)) return -1;
+        found = t;
+    }
+    return found;
+}
 
 static void touch(const nb_plan *p, nb_life *l, int root, int step)
 {
-    int chain = p->step[step].chain;
-    const nb_chain *c = chain ? &p->chain[chain - 1] : NULL;
-    if (l[root].first < 0) l[root].first = c ? c->first : step;
-    l[root].last = c ? c->last : step;
+    nb_life with = nb_plan_with(p, step);
+    if (l[root].first < 0) l[root].first = with.first;
+    l[root].last = with.last;
 }
 
 int nb_plan_blocks(const nb_plan *p)

@@ -284,6 +284,21 @@ uint64_t nb_nest_hash(const nb_nest *x)
     return h;
 }
 
+bool nb_nest_same_value(const nb_nest *x, const nb_nest *y, int k)
+{
+    const nb_nest_value *v = &x->value[k], *w = &y->value[k];
+    size_t strides = (size_t)x->naxes * sizeof *v->stride;
+    if (v->kind != w->kind || v->dtype != w->dtype || v->axes != w->axes ||
+        v->compute != w->compute || v->scalar != w->scalar ||
+        v->reduce != w->reduce || v->bits != w->bits || v->next != w->next)
+        return false;
+    for (int i = 0; i < nb_nest_args(v); i++)
+        if (v->arg[i] != w->arg[i]) return false;
+    if (!nb_nest_strides(v)) return true;
+    return v->buffer == w->buffer && v->stored == w->stored &&
+           v->offset == w->offset && !memcmp(v->stride, w->stride, strides);
+}
+
 static void print_access(const nb_nest *x, const nb_nest_value *v, nb_text *t)
 {
     if (v->kind == NB_NEST_INDEX)

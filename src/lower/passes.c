@@ -30,6 +30,8 @@ const nb_pass nb_passes[] = {
     {"schedule", NULL, "what frees memory runs as soon as it can"},
     {"ends", NULL, "products on a card take in what follows them"},
     {"chain", NULL, "what passes between steps stays in tiles of rows"},
+    {"batch", NULL,
+     "on a card, steps alike that need not wait for each other are neighbours"},
     {"memory", NULL, "blocks whose time is over make room for others"},
     {"code", NULL, "loop programs become machine code"},
     {0},

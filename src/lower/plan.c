@@ -30,7 +30,7 @@ void nb_plan_free(nb_plan *p)
     nb_free(p->node), nb_free(p->place), nb_free(p->step), nb_free(p->home);
     nb_free(p->at), nb_free(p->bytes), nb_free(p->group), nb_free(p->parts);
     nb_free(p->extra), nb_free(p->chain), nb_free(p->row);
-    nb_free(p->library);
+    nb_free(p->library), nb_free(p->batch);
     nb_free(p);
 }
 
@@ -61,7 +61,8 @@ static nb_plan *plan_new(nb_graph *g, bool any_size, int alone)
     p->no_code = !p->device && !nb_pass_is_on("code");
     if (nb_plan_nodes(p) && nb_plan_fuse(p) && dump(p, "fuse") &&
         nb_plan_bytes(p) && nb_plan_chain(p) && dump(p, "chain") &&
-        nb_plan_memory(p) && dump(p, "memory"))
+        nb_plan_batch(p) && dump(p, "batch") && nb_plan_memory(p) &&
+        dump(p, "memory"))
         return p;
     nb_plan_free(p);
     return NULL;
@@ -297,6 +298,10 @@ char *nb_plan_text(const nb_plan *p)
         int chain = step->chain;
         if (chain && p->chain[chain - 1].first == s)
             print_chain(&p->chain[chain - 1], &t);
+        int batch = step->batch;
+        if (batch && p->batch[batch - 1].first == s)
+            nb_text_add(&t, "steps %d to %d side by side:\n", s,
+                        p->batch[batch - 1].last);
         nb_text_add(&t, "step %d: ", s);
         if (step->gemm) nb_gemm_print(step->gemm, &t);
         if (!step->nest) {

@@ -25,12 +25,17 @@ typedef struct nb_step {
     nb_nest *nest; /* NULL: a call */
     int nbuffers;  /* of a nest or gemm: the lines whose blocks they are */
     int *buffer;
-    int chain;                      /* that it is in, counted from 1; 0: none */
+    int chain, batch;               /* that it is in, from 1 on; 0: none */
     struct nb_row_product *product; /* of a chain: the call is one */
     struct nb_gemm *gemm; /* on a card: a product of matrices, see gemm.h */
 } nb_step;
 
 void nb_step_free(nb_step *s); /* what it holds */
+
+/* The first and the last of some steps. */
+typedef struct nb_life {
+    int first, last;
+} nb_life;
 
 /* Where a block is kept. */
 typedef enum nb_home {
@@ -64,16 +69,21 @@ typedef struct nb_plan {
     struct nb_chain *chain; /* see chain.h */
     int64_t *row;           /* bytes of a row of blocks in tiles; or NULL */
     int64_t tiles; /* bytes: the most that the tiles of a thread take */
+    int nbatches, batch_room;
+    nb_life *batch; /* on a card: steps that may run at the same time */
 } nb_plan;
 
 /* The first and the last step that has to do with a block, -1: none; of all
  * blocks, lines' and others. */
-typedef struct nb_life {
-    int first, last;
-} nb_life;
 int nb_plan_blocks(const nb_plan *p);
 int nb_plan_extra(nb_plan *p, int64_t bytes); /* one more, no line's; or -1 */
 void nb_plan_lives(const nb_plan *p, nb_life *l);
+
+/* The steps that run when step s does: itself, or those of its chain or batch.
+ * The one of them that may write block `to` over block `from`, which no other
+ * of them touches; -1: none. */
+nb_life nb_plan_with(const nb_plan *p, int s);
+int nb_plan_in_place(const nb_plan *p, int s, int from, int to);
 
 /* Whether a block of the arena is alive at a step; the step, -1 if there is
  * none, at which most bytes are, one block in another's place counted twice. */
@@ -105,6 +115,7 @@ bool nb_plan_nodes(nb_plan *p); /* stand-ins, lines that only look */
 bool nb_plan_stand_ins(nb_plan *p);
 bool nb_plan_fuse(nb_plan *p);                    /* nests, steps */
 bool nb_plan_bytes(nb_plan *p);                   /* sizes of blocks */
+bool nb_plan_batch(nb_plan *p);                   /* steps side by side */
 bool nb_plan_memory(nb_plan *p);                  /* blocks */
 bool nb_plan_arena(nb_plan *p, const nb_life *l); /* their places in it */
 

@@ -285,6 +285,27 @@ static bool second_nest(const nb_nest *x, int64_t chunks, nb_nest *to)
     return true;
 }
 
+/* Leaves out what no store needs. */
+static void prune(nb_nest *x)
+{
+    bool need[2 * NB_MAX_SPLIT_VALUES];
+    int at[2 * NB_MAX_SPLIT_VALUES], n = 0;
+    for (int k = x->n - 1; k >= 0; k--)
+        need[k] = x->value[k].kind == NB_NEST_STORE;
+    for (int k = x->n - 1; k >= 0; k--)
+        for (int i = 0; need[k] && i < nb_nest_args(&x->value[k]); i++)
+            need[x->value[k].arg[i]] = true;
+    for (int k = 0; k < x->n; k++) {
+        nb_nest_value v = x->value[k];
+        if (!need[k]) continue;
+        for (int i = 0; i < nb_nest_args(&v); i++)
+            v.arg[i] = at[v.arg[i]];
+        at[k] = n;
+        x->value[n++] = v;
+    }
+    x->n = n;
+}
+
 static int64_t total_bytes(const nb_nest *x, int64_t chunks, int64_t *bytes)
 {
     int n = 0;
@@ -309,6 +330,8 @@ bool nb_nest_split(const nb_nest *x, bool any_size, bool card, nb_nest **first,
               second_nest(x, chunks, *second);
     if (ok) {
         total_bytes(x, chunks, bytes);
+        prune(*first);
+        prune(*second);
         return true;
     }
     nb_nest_free(*first);

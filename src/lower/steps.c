@@ -255,6 +255,26 @@ int nb_plan_extra(nb_plan *p, int64_t bytes)
     return p->graph->n + p->nextra++;
 }
 
+/* Leaves out the blocks of a step that its nest does not touch: they are free
+ * before it. */
+static void prune(nb_step *s)
+{
+    int to[2 * NB_MAX_SPLIT_VALUES], n = 0;
+    memset(to, -1, sizeof to);
+    for (int k = 0; k < s->nest->n; k++)
+        if (nb_nest_in_memory(&s->nest->value[k]))
+            to[s->nest->value[k].buffer] = 0;
+    for (int b = 0; b < s->nbuffers; b++) {
+        if (to[b] < 0) continue;
+        to[b] = n;
+        s->buffer[n++] = s->buffer[b];
+    }
+    for (int k = 0; k < s->nest->n; k++)
+        if (nb_nest_in_memory(&s->nest->value[k]))
+            s->nest->value[k].buffer = to[s->nest->value[k].buffer];
+    s->nbuffers = s->nest->nbuffers = n;
+}
+
 /* Splits the last step, if that is of use. */
 static bool split_last(nb_plan *p)
 {
@@ -285,6 +305,8 @@ static bool split_last(nb_plan *p)
     p->step[p->nsteps - 1].nbuffers = first->nbuffers;
     memcpy(t.buffer, buffer, n);
     p->step[p->nsteps++] = t;
+    prune(&p->step[p->nsteps - 2]);
+    prune(&p->step[p->nsteps - 1]);
     return true;
 }
 

@@ -19,7 +19,7 @@ int nb_graph_device(const nb_graph *g)
     return device < 0 ? 0 : device;
 }
 
-static size_t args_bytes(const nb_nest *x)
+static size_t args_of(const nb_nest *x)
 {
     int np = x->param ? x->nparams : 0, nb = x->nbuffers;
     return (size_t)((nb ? nb : 1) + (np ? np : 1)) * 8;
@@ -28,7 +28,7 @@ static size_t args_bytes(const nb_nest *x)
 static bool find_params(nb_card_step *k, const nb_nest *x)
 {
     int64_t *param;
-    k->args = nb_alloc_zero(args_bytes(x));
+    k->args = nb_alloc_zero(args_of(x));
     if (!k->args) return false;
     param = (int64_t *)k->args + (x->nbuffers ? x->nbuffers : 1);
     for (int slot = 0; x->param && slot < nb_nest_slots(x); slot++)
@@ -47,46 +47,63 @@ static void name_step(const nb_plan *p, int s, char *name, size_t room)
                                   p->graph->line[k].op->name);
 }
 
-static bool print_all(nb_exec *e, nb_text *text, nb_card_source *source,
-                      int *step, int *n)
+bool nb_card_print_nest(nb_exec *e, int s, nb_card_texts *to)
+{
+    nb_card_step *k = &e->on_card[s];
+    const nb_nest *x = e->plan->step[s].nest;
+    if (!nb_print_nest(&to->text[to->n], x, "kernel", &k->how)) return false;
+    if (!find_params(k, x)) return false;
+    k->blocks = nb_printed_blocks(&k->how, x);
+    to->step[to->n++] = s;
+    return true;
+}
+
+static bool print_all(nb_exec *e, nb_card_texts *to)
 {
     const nb_plan *p = e->plan;
     for (int s = 0; s < p->nsteps; s++) {
         nb_card_step *k = &e->on_card[s];
-        const nb_nest *x = p->step[s].nest;
-        if (!x) continue;
-        if (!nb_print_nest(&text[*n], x, "kernel", &k->how)) return false;
-        if (!find_params(k, x)) return false;
-        k->blocks = nb_printed_blocks(&k->how, x);
+        if (!p->step[s].nest) continue;
         name_step(p, s, k->what, sizeof k->what);
-        if (nb_pass_is_dumped("code"))
-            nb_pass_dump("code", nb_text_get(&text[*n]));
-        source[*n] =
-            (nb_card_source){.text = nb_text_get(&text[*n]), .name = "kernel"};
-        step[(*n)++] = s;
+        bool first = nb_plan_with(p, s).first == s;
+        if (p->step[s].batch && first && !nb_card_print_batch(e, s, to))
+            return false;
+        if (!p->step[s].batch && !nb_card_print_nest(e, s, to)) return false;
     }
     return true;
+}
+
+static bool build_all(nb_exec *e, const nb_card_texts *x)
+{
+    size_t n = (size_t)x->n + 1;
+    nb_card_source *source = nb_alloc_zero(n * sizeof *source);
+    nb_card_code **code = nb_alloc_zero(n * sizeof *code);
+    bool ok = source && code;
+    for (int i = 0; ok && i < x->n; i++) {
+        const char *text = nb_text_get(&x->text[i]);
+        if (nb_pass_is_dumped("code")) nb_pass_dump("code", text);
+        source[i] = (nb_card_source){.text = text, .name = "kernel"};
+    }
+    ok = ok && nb_card_build(nb_card_at(e->device - 1), x->n, source, code);
+    for (int i = 0; ok && i < x->n; i++)
+        e->on_card[x->step[i]].code = code[i];
+    nb_free(source), nb_free(code);
+    return ok;
 }
 
 bool nb_card_load(nb_exec *e)
 {
     size_t most = (size_t)e->plan->nsteps + 1;
-    nb_card *card = nb_card_at(e->device - 1);
-    nb_text *text = nb_alloc_zero(most * sizeof *text);
-    nb_card_source *source = nb_alloc_zero(most * sizeof *source);
-    nb_card_code **code = nb_alloc_zero(most * sizeof *code);
-    int *step = nb_alloc_zero(most * sizeof *step), n = 0;
+    nb_card_texts x = {.step = nb_alloc(most * sizeof *x.step),
+                       .text = nb_alloc_zero(most * sizeof *x.text)};
     if (!e->on_card) e->on_card = nb_alloc_zero(most * sizeof *e->on_card);
     nb_card_builds_open();
-    bool ok = card && text && source && code && step && e->on_card &&
+    bool ok = nb_card_at(e->device - 1) && x.step && x.text && e->on_card &&
               nb_card_find_by_value(e) && nb_card_find_calls(e) &&
-              print_all(e, text, source, step, &n) &&
-              nb_card_build(card, n, source, code);
-    for (int i = 0; ok && i < n; i++)
-        e->on_card[step[i]].code = code[i];
-    for (size_t i = 0; text && i < most; i++)
-        nb_text_free(&text[i]);
-    nb_free(text), nb_free(source), nb_free(code), nb_free(step);
+              print_all(e, &x) && build_all(e, &x);
+    for (size_t i = 0; x.text && i < most; i++)
+        nb_text_free(&x.text[i]);
+    nb_free(x.text), nb_free(x.step);
     ok = nb_card_builds_close(ok) && nb_card_cut(e);
     if (!ok) nb_card_unload(e);
     return ok;
@@ -122,7 +139,7 @@ void nb_card_unload(nb_exec *e)
     for (int s = 0; e->on_card && s < e->plan->nsteps; s++) {
         nb_card_code_drop(e->on_card[s].code);
         nb_card_job_free(e->on_card[s].job);
-        nb_free(e->on_card[s].args);
+        nb_free(e->on_card[s].args), nb_free(e->on_card[s].with);
     }
     nb_free(e->on_card);
     nb_card_pieces_free(e->pieces);
@@ -132,25 +149,41 @@ void nb_card_unload(nb_exec *e)
     e->pieces = NULL;
 }
 
+size_t nb_card_args_bytes(const nb_exec *e, int s)
+{
+    const nb_nest *x = e->plan->step[s].nest;
+    const nb_card_step *k = &e->on_card[s];
+    return k->nwith ? nb_members_bytes(&k->how, x) : args_of(x);
+}
+
+void nb_card_put_blocks(const nb_exec *e, int s, char *const *block, char *args)
+{
+    const nb_card_step *k = &e->on_card[s];
+    for (int i = 0; i < (k->nwith ? k->nwith : 1); i++) {
+        const nb_step *step = &e->plan->step[k->nwith ? k->with[i] : s];
+        char **to = (char **)(args + i * nb_member_bytes(step->nest));
+        for (int b = 0; b < step->nbuffers; b++)
+            to[b] = block[step->buffer[b]];
+    }
+}
+
 /* A kernel over the blocks of a frame; args has room for `few`, or is freed by
  * who asked. */
 typedef struct nest_call {
     nb_card_launching l;
     void *list[1];
-    char few[1024], *args;
+    char few[4096], *args;
 } nest_call;
 
 static bool make_call(nest_call *c, const nb_exec *e, int s,
                       char *const *block_of)
 {
-    const nb_step *step = &e->plan->step[s];
     const nb_card_step *k = &e->on_card[s];
-    size_t bytes = args_bytes(step->nest);
+    size_t bytes = nb_card_args_bytes(e, s);
     c->args = bytes > sizeof c->few ? nb_alloc(bytes) : c->few;
     if (!c->args) return false;
     memcpy(c->args, k->args, bytes);
-    for (int b = 0; b < step->nbuffers; b++)
-        ((char **)c->args)[b] = block_of[step->buffer[b]];
+    nb_card_put_blocks(e, s, block_of, c->args);
     c->list[0] = c->args;
     c->l = (nb_card_launching){.code = k->code,
                                .grid = {(unsigned)k->blocks, 1, 1},
@@ -168,7 +201,7 @@ bool nb_card_run_nest(nb_exec *e, int s, char *const *block_of)
 {
     const nb_card_step *k = &e->on_card[s];
     nest_call c;
-    if (!k->blocks) return true;
+    if (!k->blocks || k->follows) return true;
     if (!make_call(&c, e, s, block_of)) return false;
     bool ok = nb_card_launch(nb_card_at(e->device - 1), k->code, c.l.grid,
                              c.l.block, 0, c.list, k->what);

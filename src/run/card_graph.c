@@ -60,7 +60,7 @@ struct nb_card_reel {
 static bool only_enqueues(const nb_exec *e, int s)
 {
     const nb_card_step *k = &e->on_card[s];
-    return k->code || k->job;
+    return k->code || k->job || k->follows;
 }
 
 static void find_pieces(const nb_exec *e, nb_card_pieces *c)
@@ -89,7 +89,7 @@ static void find_fixed(const nb_exec *e, bool *fixed)
     const nb_plan *p = e->plan;
     for (int s = 0; s < p->nsteps; s++) {
         const nb_step *step = &p->step[s];
-        if (e->on_card[s].code || !only_enqueues(e, s)) continue;
+        if (step->nest || !only_enqueues(e, s)) continue;
         const nb_line *l = &p->graph->line[step->line];
         fixed[step->line] = true;
         for (int b = 0; step->gemm && b < step->nbuffers; b++)
@@ -244,8 +244,8 @@ static difference differs(const nb_card_pieces *c, const nb_frame *f,
     return d;
 }
 
-static bool has_moved(const nb_exec *e, const take *t, const nb_frame *f,
-                      const int *out, int s)
+static bool step_moved(const nb_exec *e, const take *t, const nb_frame *f,
+                       const int *out, int s)
 {
     const nb_step *step = &e->plan->step[s];
     for (int b = 0; b < step->nbuffers; b++) {
@@ -253,6 +253,16 @@ static bool has_moved(const nb_exec *e, const take *t, const nb_frame *f,
         if (i >= 0 && t->at[i] != f->block[step->buffer[b]]) return true;
     }
     return false;
+}
+
+static bool has_moved(const nb_exec *e, const take *t, const nb_frame *f,
+                      const int *out, int s)
+{
+    const nb_card_step *k = &e->on_card[s];
+    bool moved = step_moved(e, t, f, out, s);
+    for (int i = 0; !moved && i < k->nwith; i++)
+        moved = step_moved(e, t, f, out, k->with[i]);
+    return moved;
 }
 
 static bool change_piece(nb_exec *e, const take *t, const nb_frame *f,

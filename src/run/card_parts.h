@@ -15,10 +15,30 @@ struct nb_card_step {
     nb_card_code *code;
     nb_printed how;
     int64_t blocks;
-    char *args; /* pointers, then parameters */
+    char *args; /* pointers, then parameters; or those of members */
+    int *with,
+        nwith;    /* of a launch of several nests: their steps, this first */
+    bool follows; /* it is among those of an earlier step */
     nb_card_job *job;
     char what[96]; /* the ops, for errors */
 };
+
+/* The kernels of a program, before they are built: their texts, and the steps
+ * that they belong to. */
+typedef struct nb_card_texts {
+    int n, *step;
+    nb_text *text;
+} nb_card_texts;
+
+/* Adds those of step s, a nest, or of the batch that begins there. */
+bool nb_card_print_nest(nb_exec *e, int s, nb_card_texts *to);
+bool nb_card_print_batch(nb_exec *e, int s, nb_card_texts *to);
+
+/* How many bytes of arguments the launch of step s has, and puts the blocks of
+ * a frame into them. */
+size_t nb_card_args_bytes(const nb_exec *e, int s);
+void nb_card_put_blocks(const nb_exec *e, int s, char *const *block,
+                        char *args);
 
 /* Jobs of e's calls and products, prepared. */
 bool nb_card_find_calls(nb_exec *e);

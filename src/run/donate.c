@@ -13,20 +13,6 @@ static bool is_result(const nb_plan *p, int root)
     return false;
 }
 
-/* Whether the step that writes block k may do so over block i, which it is the
- * last to read. */
-static bool in_place(const nb_plan *p, int s, int i, int k)
-{
-    const nb_step *step = &p->step[s];
-    int from = -1, to = -1;
-    for (int b = 0; step->nest && b < step->nbuffers; b++) {
-        if (step->buffer[b] == i) from = b;
-        if (step->buffer[b] == k) to = b;
-    }
-    return from >= 0 && to >= 0 &&
-           nb_nest_in_place(step->nest, from, to, p->device);
-}
-
 /* The result that takes input i, or -1: the first that is free to; of those that
  * a step writes over what it reads, or of all. */
 static int taker(const nb_plan *p, const nb_life *l, int i, const int *take,
@@ -37,7 +23,9 @@ static int taker(const nb_plan *p, const nb_life *l, int i, const int *take,
         if (p->home[k] != NB_HOME_RESULT || take[k] >= 0 ||
             p->bytes[k] != p->bytes[i])
             continue;
-        if (l[k].first == l[i].last && in_place(p, l[i].last, i, k)) return k;
+        if (l[i].last >= 0 && nb_plan_with(p, l[i].last).first == l[k].first &&
+            nb_plan_in_place(p, l[k].first, i, k) >= 0)
+            return k;
         if (!here && l[k].first > l[i].last) return k;
     }
     return -1;

@@ -21,8 +21,8 @@ void nb_print_map(nb_printer *p)
     OUT(p, "for (int u = 0; u < %d; u++) {", w->ahead);
     p->depth++;
     nb_print_line(p);
-    OUT(p, "I unit = ((I)blockIdx.x * %d + u) * %d + threadIdx.x;", w->ahead,
-        w->units);
+    OUT(p, "I unit = ((I)%s * %d + u) * %d + threadIdx.x;", nb_printer_block(p),
+        w->ahead, w->units);
     nb_print_line(p);
     OUT(p, "if (unit >= total) break;");
     nb_print_line(p);

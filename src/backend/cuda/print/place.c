@@ -3,7 +3,9 @@
 
 void nb_print_number(nb_printer *p, int slot)
 {
-    if (nb_nest_varies(p->x, slot))
+    if (p->members && slot == NB_SLOT_CUT)
+        OUT(p, "p.n[%d]", NB_MEMBER_CUT);
+    else if (nb_nest_varies(p->x, slot))
         OUT(p, "p.n[%d]", p->x->param[slot]);
     else
         OUT(p, "%lld", (long long)*nb_nest_number(p->x, slot));
@@ -111,6 +113,10 @@ void nb_print_count(nb_printer *p, bool inner)
 {
     bool any = false;
     int64_t known = 1;
+    if (p->members && !inner) {
+        OUT(p, "(I)p.n[%d]", NB_MEMBER_TOTAL);
+        return;
+    }
     for (int a = 0; a < p->x->naxes; a++) {
         if ((p->x->inner >> a & 1) != inner) continue;
         if (!nb_nest_varies(p->x, a)) {

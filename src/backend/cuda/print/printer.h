@@ -3,7 +3,7 @@
 #ifndef NB_CUDA_PRINTER_H
 #define NB_CUDA_PRINTER_H
 
-#include "backend/cuda/print/walk.h"
+#include "backend/cuda/print/print.h"
 
 typedef struct nb_printer {
     nb_text *t;
@@ -14,7 +14,8 @@ typedef struct nb_printer {
      * loads that are in registers and stores that every thread makes. */
     int number;
     const bool *held, *all;
-    bool apart; /* points in turn add to totals apart, of which none waits */
+    int members; /* of a kernel for several nests: how many at most; or 0 */
+    bool apart;  /* points in turn add to totals apart, of which none waits */
 } nb_printer;
 
 #define OUT(p, ...) nb_text_add((p)->t, __VA_ARGS__)
@@ -24,6 +25,12 @@ void nb_print_line(nb_printer *p); /* begins one */
 static inline const nb_nest_value *nb_printer_value(const nb_printer *p, int k)
 {
     return &p->x->value[k];
+}
+
+/* The number of the block among those of a nest. */
+static inline const char *nb_printer_block(const nb_printer *p)
+{
+    return p->members ? "block" : "blockIdx.x";
 }
 
 /* A number of the nest: known now, or a parameter. */

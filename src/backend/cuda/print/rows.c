@@ -258,8 +258,8 @@ void nb_print_rows(nb_printer *p)
     OUT(p, "I member = threadIdx.x %s %d;", w->across ? "/" : "%",
         w->across ? w->units : w->team);
     nb_print_line(p);
-    OUT(p, "I unit = (I)blockIdx.x * %d + threadIdx.x %s %d;", w->units,
-        w->across ? "%" : "/", w->across ? w->units : w->team);
+    OUT(p, "I unit = (I)%s * %d + threadIdx.x %s %d;", nb_printer_block(p),
+        w->units, w->across ? "%" : "/", w->across ? w->units : w->team);
     nb_print_line(p);
     OUT(p, "bool live = unit < total;");
     nb_print_line(p);

@@ -37,7 +37,7 @@ static void begin(nb_printer *p)
     order[n++] = p->w.tile;
     order[n++] = p->w.vector;
     nb_print_line(p);
-    OUT(p, "I r = blockIdx.x;");
+    OUT(p, "I r = %s;", nb_printer_block(p));
     while (n--) {
         int a = order[n];
         bool inside = a == p->w.vector || a == p->w.tile;
