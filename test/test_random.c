@@ -5,6 +5,7 @@
  * statistics are those that a true sample would break once in ten thousand
  * times or less. */
 #include "base/memory.h"
+#include "base/philox.h"
 #include "core/apply.h"
 #include "core/lanes.h"
 #include "nabla/nabla.h"
@@ -255,6 +256,26 @@ static void test_splitting_gives_keys_that_differ(void **state)
 
 /* Neighbouring seeds, keys split from one, folded into one, the key itself: of
  * no two are the draws correlated. */
+/* The integer is a counter of 64 bits, all of which count. */
+static void test_any_integer_is_folded_in_whole(void **state)
+{
+    int64_t data[] = {
+        0,          -1, INT64_MIN, INT64_MAX, (int64_t)1 << 61, INT64_MIN / 4,
+        12345678901};
+    enum { N = sizeof data / sizeof *data };
+    uint32_t key[2] = {0, 5}, got[2 * N];
+    (void)state;
+    nb_tensor *x = given(NB_I64, SHAPE(N), data);
+    nb_tensor *y = nb_random_fold_in(KEY(5), x);
+    assert_int_equal(nb_read(y, NB_U32, got), NB_OK);
+    for (int i = 0; i < N; i++) {
+        uint64_t at = (uint64_t)data[i];
+        uint32_t want[4];
+        nb_philox(want, key, (uint32_t[]){(uint32_t)at, at >> 32, 0, 1});
+        assert_memory_equal(got + 2 * i, want, 8);
+    }
+}
+
 static void test_draws_of_related_keys_are_independent(void **state)
 {
     enum { KEYS = 8 };
@@ -823,6 +844,7 @@ int main(void)
         TEST(test_what_is_not_a_key_is_refused),
         TEST(test_bad_shapes_and_dtypes_are_refused),
         TEST(test_splitting_gives_keys_that_differ),
+        TEST(test_any_integer_is_folded_in_whole),
         TEST(test_draws_of_related_keys_are_independent),
         TEST(test_neighbours_in_a_draw_are_independent),
         TEST(test_uniform_numbers_are_spread_evenly),

@@ -17,7 +17,8 @@ typedef enum nb_point_kind {
     NB_AT_READ,  /* an input: at the point, or at places along its axes */
     NB_AT_SCALAR,
     NB_AT_CONVERT,
-    NB_AT_WORD /* word arg 0 of the stream of the key arg 1, arg 2 */
+    NB_AT_WORD /* word arg 0 of the stream of the key arg 1, arg 2; or, if that
+                * is a uint64, the first two of that block */
 } nb_point_kind;
 
 typedef struct nb_point_value {

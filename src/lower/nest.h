@@ -14,7 +14,8 @@
  * Random words are those of Philox 4x32-10 (base/philox.h): word n is number
  * n % 4 of the block with counter n / 4, the stream and what it is for; of 64
  * bits, two words, the first above the second.  Neighbours along an axis share
- * their blocks. */
+ * their blocks.  A number of type uint64 is that of a block, whose first two
+ * words are meant. */
 #ifndef NB_LOWER_NEST_H
 #define NB_LOWER_NEST_H
 

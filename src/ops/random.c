@@ -465,6 +465,27 @@ static bool fold_kernel(const nb_kernel *k)
     return true;
 }
 
+/* Both words of the block, of which the last axis says which. */
+static bool fold_point(nb_point *p, const nb_call *c, nb_val *y)
+{
+    nb_val at[NB_MAX_RANK], key[2];
+    int last = RANK(0) - 1, more = p->rank - RANK(0);
+    int64_t step[NB_MAX_RANK] = {0};
+    for (int d = 0; d < last; d++)
+        at[d] = SIZE(0, d) == 1 ? nb_p_number(p, NB_I64, 0)
+                                : nb_p_along(p, d + more, 0, 1);
+    for (int i = 0; i < 2; i++) {
+        at[last] = nb_p_number(p, NB_I64, i);
+        key[i] = nb_p_read_at(p, 0, NB_U32, at, NB_NO_VAL);
+    }
+    step[p->rank - 1] = -32;
+    nb_val block_at = nb_p_convert(p, nb_p_read(p, 1, NB_I64), NB_U64);
+    nb_val both = nb_p_word(p, block_at, key[0], key[1], NB_U64, 0, FOR_FOLD);
+    nb_val by = nb_p_convert(p, nb_p_place(p, 32, step), NB_U64);
+    *y = nb_p_convert(p, nb_p_two(p, NB_S_shr, both, by), NB_U32);
+    return true;
+}
+
 nb_op nb_op_random_fold_in = {
     .name = "random_fold_in",
     .doc = "A key made from a key and an integer, say the number of a step: "
@@ -479,6 +500,7 @@ nb_op nb_op_random_fold_in = {
     .out = NB_OUT_ATTR,
     .fixed = 3,
     .kernel = fold_kernel,
+    .point = fold_point,
 };
 
 nb_tensor *nb_random_fold_in(nb_tensor *key, nb_tensor *data)

@@ -66,6 +66,7 @@ bool nb_card_run_call(const nb_call *c, nb_tensor *y, int nout,
     for (int i = 0; ok && i < nout; i++)
         ok = (at[i] = nb_block_new((size_t)bytes[i] + 1, &room[i]));
     here.in = in;
+    if (ok) nb_card_was_elsewhere(nb_card_at(device - 1), c->op->name);
     ok = ok && nb_ref_compute(&here, y, at);
     for (int i = 0; ok && i < nout; i++)
         ok = nb_card_transfer(to[i], device, at[i], 0, (size_t)bytes[i]);

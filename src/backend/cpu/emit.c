@@ -286,6 +286,8 @@ static nb_v emit_word(emitter *e, int k, int copy)
     const nb_nest_value *v = &e->x->value[k];
     nb_v y[2], first;
     nb_stream s = {{get(e, v->arg[1], copy), get(e, v->arg[2], copy)}, v->bits};
+    if (e->x->value[v->arg[0]].dtype == NB_U64)
+        return nb_emit_block(e->ir, &s, get(e, v->arg[0], copy));
     if (!has_whole_blocks(e, v))
         return nb_emit_word(e->ir, &s, v->dtype, get(e, v->arg[0], copy));
     if (copy % 2) return e->value[copy][k];

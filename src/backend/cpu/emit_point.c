@@ -162,6 +162,16 @@ static void blocks(nb_ir *ir, const nb_stream *s, nb_v at, bool major,
     }
 }
 
+nb_v nb_emit_block(nb_ir *ir, const nb_stream *s, nb_v at)
+{
+    nb_v y[2];
+    for (int i = 0; i < 2; i++)
+        if (s->key[i].lanes > at.lanes)
+            at = nb_ir_splat(ir, at, s->key[i].lanes);
+    blocks(ir, s, at, true, y);
+    return y[0];
+}
+
 /* Blocks of each lane by itself, then the lane's own word of the block. */
 nb_v nb_emit_word(nb_ir *ir, const nb_stream *s, nb_dtype d, nb_v number)
 {

@@ -36,6 +36,8 @@ typedef struct nb_stream {
     int64_t id;
 } nb_stream;
 nb_v nb_emit_word(nb_ir *ir, const nb_stream *s, nb_dtype d, nb_v number);
+/* The first two words of a block. */
+nb_v nb_emit_block(nb_ir *ir, const nb_stream *s, nb_v at);
 /* Those from word `first` on, two vectors of so many lanes: the same, but every
  * block is computed once.  First is a multiple of the words in a block. */
 void nb_emit_words(nb_ir *ir, const nb_stream *s, nb_dtype d, nb_v first,

@@ -42,6 +42,8 @@ typedef struct nb_card {
     struct nb_card_ring *up, *down;
     char fault[2048];
     uint64_t launched, done; /* kernels, graphs */
+    uint64_t elsewhere;      /* calls that the CPU computed for it; the last: */
+    char elsewhere_last[64];
     struct {
         char what[96];
         struct nb_card_names *all; /* of a graph; or NULL */
@@ -94,5 +96,10 @@ void nb_card_launched(nb_card *c, const char *what);
 void nb_card_launched_all(nb_card *c, nb_card_names *what);
 void nb_card_ended(nb_card *c, uint64_t n);
 uint64_t nb_card_launches(nb_card *c);
+
+/* A call of an op was computed by the CPU, for want of a kernel; how many were,
+ * and the last one's name. */
+void nb_card_was_elsewhere(nb_card *c, const char *op);
+uint64_t nb_card_elsewhere(nb_card *c, char last[64]);
 
 #endif

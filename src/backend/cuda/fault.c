@@ -160,6 +160,23 @@ uint64_t nb_card_launches(nb_card *c)
     return n;
 }
 
+void nb_card_was_elsewhere(nb_card *c, const char *op)
+{
+    pthread_mutex_lock(&lock);
+    c->elsewhere++;
+    snprintf(c->elsewhere_last, sizeof c->elsewhere_last, "%s", op);
+    pthread_mutex_unlock(&lock);
+}
+
+uint64_t nb_card_elsewhere(nb_card *c, char last[64])
+{
+    pthread_mutex_lock(&lock);
+    uint64_t n = c->elsewhere;
+    memcpy(last, c->elsewhere_last, sizeof c->elsewhere_last);
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
 void nb_card_ended(nb_card *c, uint64_t n)
 {
     pthread_mutex_lock(&lock);

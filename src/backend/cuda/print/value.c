@@ -95,7 +95,8 @@ static void pick(nb_printer *p, int k)
 static void word(nb_printer *p, int k)
 {
     const nb_nest_value *v = nb_printer_value(p, k);
-    OUT(p, "word_%s(", nb_cuda_type(v->dtype));
+    bool whole = nb_printer_value(p, v->arg[0])->dtype == NB_U64;
+    OUT(p, "%s_%s(", whole ? "block" : "word", nb_cuda_type(v->dtype));
     for (int i = 0; i < 3; i++) {
         nb_print_name(p, v->arg[i]);
         OUT(p, ", ");

@@ -1,0 +1,6 @@
+NB_CUDA(
+struct at {
+    const void *in[3];
+    void *out;
+};
+)
