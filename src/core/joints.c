@@ -71,3 +71,29 @@ bool nb_joints_of(const nb_call *c, int region, nb_joints *j)
     set_lanes(c, j);
     return true;
 }
+
+static bool move_known(const nb_graph *g, nb_tensor **node)
+{
+    bool ok = true;
+    for (int k = 0; ok && k < g->n; k++) {
+        const nb_line *l = &g->line[k];
+        if (l->op && l->op->lands && nb_tensor_done(node[l->in[0]]))
+            ok = nb_realize_now(1, &node[k]);
+    }
+    return ok;
+}
+
+bool nb_joints_nodes(const nb_call *c, int region, const nb_joints *j,
+                     int device, nb_tensor **node)
+{
+    const nb_graph *g = c->op->region[region];
+    nb_tensor **x = nb_alloc_zero((size_t)(g->nx + 1) * sizeof *x);
+    bool ok = x;
+    for (int i = 0; ok && i < g->nx; i++)
+        ok = (x[i] = nb_leaf_on(device,
+                                nb_node_new(NULL, NULL, g->line[i].dtype,
+                                            &j->shape[i], 0, NULL, 0, NULL)));
+    ok = ok && nb_graph_nodes_on(g, x, node) && move_known(g, node);
+    nb_free(x);
+    return ok;
+}

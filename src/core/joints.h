@@ -45,4 +45,9 @@ typedef struct nb_joints {
 bool nb_joints_of(const nb_call *c, int region, nb_joints *j);
 void nb_joints_free(nb_joints *j);
 
+/* A node for each line of the program, on stand-ins for its inputs that are on a
+ * device and of the joints' shapes; lent.  Moves of what is known are made. */
+bool nb_joints_nodes(const nb_call *c, int region, const nb_joints *j,
+                     int device, nb_tensor **node);
+
 #endif

@@ -33,6 +33,7 @@ const nb_pass nb_passes[] = {
     {"batch", NULL,
      "on a card, steps alike that need not wait for each other are neighbours"},
     {"memory", NULL, "blocks whose time is over make room for others"},
+    {"solo", NULL, "on a card, small loops are one launch"},
     {"code", NULL, "loop programs become machine code"},
     {0},
 };

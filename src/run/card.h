@@ -45,6 +45,7 @@ bool nb_card_run_nest(nb_exec *e, int s, char *const *block);
 /* Steps that are jobs of the card's own; the workspace is e's.  Products of
  * matrices are given the buffers of their step as inputs. */
 bool nb_card_is_job(const nb_exec *e, int s);
+bool nb_card_only_enqueues(const nb_exec *e, int s); /* a kernel or a job */
 bool nb_card_run_job(const nb_exec *e, int s, char *const *in, char *const *out,
                      char *workspace);
 

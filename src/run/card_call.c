@@ -3,6 +3,7 @@
 #include "run/card_parts.h"
 
 #include "backend/ref/ref.h"
+#include "run/card_loop.h"
 
 #include <stdio.h>
 
@@ -18,6 +19,7 @@ static bool find_job(nb_exec *e, int s)
         ok = (in[i] = nb_line_laid_out(p, l->in[i]));
     c.in = in;
     ok = ok && nb_card_job_make(nb_card_at(e->device - 1), &c, c.out, &k->job);
+    if (ok && !k->job) ok = nb_card_loop_make(e, s, &c, &k->job);
     nb_free(in);
     return ok;
 }

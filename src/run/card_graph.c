@@ -50,17 +50,23 @@ typedef struct take {
 struct nb_card_reel {
     int n;
     take *take[TAKES];
-    uint64_t turn;
+    uint64_t turn, runs;   /* runs: after the first */
     int64_t waited, worth; /* steps run without one of their own; how many of
                             * them another take is worth */
 };
 
 /* Pieces */
 
-static bool only_enqueues(const nb_exec *e, int s)
+bool nb_card_only_enqueues(const nb_exec *e, int s)
 {
     const nb_card_step *k = &e->on_card[s];
     return k->code || k->job || k->follows;
+}
+
+static int launches(const nb_card_step *k)
+{
+    if (k->follows) return 0;
+    return k->job && k->job->launches ? k->job->launches : 1;
 }
 
 static void find_pieces(const nb_exec *e, nb_card_pieces *c)
@@ -68,11 +74,12 @@ static void find_pieces(const nb_exec *e, nb_card_pieces *c)
     int n = e->plan->nsteps;
     for (int s = 0; s < n; s++) {
         int first = s;
-        while (s < n && only_enqueues(e, s))
+        while (s < n && nb_card_only_enqueues(e, s))
             s++;
         if (s == first) continue;
         c->piece[c->n++] = (piece){first, s - 1};
-        c->steps += s - first;
+        for (int k = first; k < s; k++)
+            c->steps += launches(&e->on_card[k]);
     }
 }
 
@@ -89,7 +96,7 @@ static void find_fixed(const nb_exec *e, bool *fixed)
     const nb_plan *p = e->plan;
     for (int s = 0; s < p->nsteps; s++) {
         const nb_step *step = &p->step[s];
-        if (step->nest || !only_enqueues(e, s)) continue;
+        if (step->nest || !nb_card_only_enqueues(e, s)) continue;
         const nb_line *l = &p->graph->line[step->line];
         fixed[step->line] = true;
         for (int b = 0; step->gemm && b < step->nbuffers; b++)
@@ -185,7 +192,7 @@ static bool capture_steps(const nb_exec *e, const piece *x,
     for (int s = x->first; ok && s <= x->last; s++) {
         const nb_card_step *k = &e->on_card[s];
         ok = d->step(d->ctx, s);
-        if (k->code && k->blocks) node[s] = nb_card_capture_node(card);
+        if (node && k->code && k->blocks) node[s] = nb_card_capture_node(card);
     }
     return ok;
 }
@@ -362,9 +369,26 @@ static take *take_for(nb_exec *e, nb_frame *f, const nb_card_doing *d)
         f->reel->waited = e->pieces->steps; /* libraries load code at first */
         return NULL;
     }
+    f->reel->runs++;
     take *t = find(e, f, d);
     if (t) t->turn = ++f->reel->turn;
     return t;
+}
+
+/* A step that would wait is a graph for this once, if it can be one. */
+static bool run_step(nb_exec *e, const nb_frame *f, const nb_card_doing *d,
+                     int s)
+{
+    const nb_card_job *j = e->on_card[s].job;
+    bool first = !f->reel || f->reel->runs == 0;
+    if (!j || !j->waits || first || e->pieces->unfit) return d->step(d->ctx, s);
+    nb_card_graph *g = capture_piece(e, &(piece){s, s}, d, NULL);
+    bool ok = g && nb_card_graph_launch(g);
+    nb_card_graph_free(g);
+    if (g) return ok;
+    if (nb_error_code() != NB_EMEMORY) e->pieces->unfit = true;
+    nb_error_clear();
+    return d->step(d->ctx, s);
 }
 
 bool nb_card_run_steps(nb_exec *e, nb_frame *f, const nb_card_doing *d)
@@ -377,7 +401,7 @@ bool nb_card_run_steps(nb_exec *e, nb_frame *f, const nb_card_doing *d)
             ok = nb_card_graph_launch(t->graph[i]);
             s = c->piece[i++].last;
         } else {
-            ok = d->step(d->ctx, s);
+            ok = run_step(e, f, d, s);
         }
     }
     return ok;

@@ -49,6 +49,16 @@ extern void (*nb_exec_spoil)(nb_nest *x);
  * trouble. */
 bool nb_exec_run_at(nb_exec *e, char *const *in, char *const *out);
 
+/* The same of a program on a card all of whose steps only enqueue: what it does
+ * depends on the pointers alone, so that it may become part of a graph.
+ * Temporaries are in memory of the caller's; inputs, results and that are
+ * aligned as blocks are.  at[i] is where result i is: where it belongs, or as
+ * the plan lays it out elsewhere, for the caller to move. */
+bool nb_exec_only_enqueues(const nb_exec *e);
+size_t nb_exec_room(const nb_exec *e);
+bool nb_exec_enqueue(nb_exec *e, char *const *in, char *const *out, char *room,
+                     char **at);
+
 /* Bytes that a run needs besides inputs and results: the arena, and the largest
  * of what loops and branches need inside. */
 int64_t nb_exec_temporaries(const nb_exec *e);

@@ -62,6 +62,7 @@ enum { NB_SMALL_ARENA = 1 << 16 }; /* bytes, kept with a frame */
 /* A frame for a run, one that waits or a new one; back when it is over. */
 nb_frame *nb_frame_take(nb_exec *e);
 void nb_frame_give(nb_exec *e, nb_frame *f);
+nb_frame *nb_frame_new(const nb_exec *e); /* without an arena */
 void nb_frame_free(const nb_exec *e, nb_frame *f);
 
 /* Bytes of the arena, after which the workspace begins. */

@@ -23,6 +23,7 @@ typedef struct run {
     nb_tensor *const *x; /* or, if these are NULL, memory: */
     char *const *in, *const *out;
     const nb_run_watch *watch; /* or NULL */
+    char *spare;               /* for results that land nowhere, or NULL */
 } run;
 
 static nb_tensor *given(const run *r, int k)
@@ -61,6 +62,12 @@ static bool is_alien(const run *r, int k)
     return r->in && r->e->plan->graph->line[k].kind == NB_LINE_INPUT;
 }
 
+static size_t spare_bytes(const nb_plan *p, int k)
+{
+    enum { ALIGN = 256 };
+    return ((size_t)p->bytes[k] + ALIGN - 1) / ALIGN * ALIGN;
+}
+
 /* Where a result goes: memory of the caller's or of an input that is donated, or
  * a buffer of its own. */
 static bool place_result(run *r, int k)
@@ -69,6 +76,11 @@ static bool place_result(run *r, int k)
     int first = r->out ? r->e->result[k] : -1;
     if (first >= 0 && nb_card_takes(r->e->device, r->out[first])) {
         r->f->block[k] = r->out[first];
+        return true;
+    }
+    if (r->spare) {
+        r->f->block[k] = r->spare;
+        r->spare += spare_bytes(p, k);
         return true;
     }
     int i = r->e->take && r->x && !r->watch ? r->e->take[k] : -1;
@@ -595,5 +607,49 @@ bool nb_exec_run_at(nb_exec *e, char *const *in, char *const *out)
         if (scope) nb_scope_close(0, NULL);
     }
     let_go(&r);
+    return ok;
+}
+
+bool nb_exec_only_enqueues(const nb_exec *e)
+{
+    bool ok = e->device && e->loaded && !e->trouble;
+    for (int s = 0; ok && s < e->plan->nsteps; s++)
+        ok = nb_card_only_enqueues(e, s);
+    return ok;
+}
+
+/* The arena, the workspace, results that are no one's. */
+static size_t before_spare(const nb_exec *e)
+{
+    enum { ALIGN = 256 };
+    return (nb_frame_arena(e) + e->workspace + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+size_t nb_exec_room(const nb_exec *e)
+{
+    const nb_plan *p = e->plan;
+    size_t bytes = before_spare(e);
+    for (int k = 0; k < nb_plan_blocks(p); k++)
+        if (p->home[k] == NB_HOME_RESULT && e->result[k] < 0)
+            bytes += spare_bytes(p, k);
+    return bytes;
+}
+
+bool nb_exec_enqueue(nb_exec *e, char *const *in, char *const *out, char *room,
+                     char **at)
+{
+    const nb_graph *g = e->plan->graph;
+    nb_buffer arena = {.refs = 1, .data = room};
+    run r = {.e = e, .f = nb_frame_new(e), .in = in, .out = out};
+    if (!r.f) return false;
+    r.f->arena = &arena;
+    r.spare = room + before_spare(e);
+    bool ok = place_blocks(&r);
+    for (int s = 0; ok && s < e->plan->nsteps; s++)
+        ok = run_step(&r, s, NULL);
+    for (int i = 0; ok && i < g->ny; i++)
+        at[i] = data_of(&r, g->result[i]);
+    r.f->arena = NULL;
+    nb_frame_free(e, r.f);
     return ok;
 }

@@ -20,7 +20,7 @@ void nb_frame_free(const nb_exec *e, nb_frame *f)
     nb_free(f);
 }
 
-static nb_frame *frame_new(const nb_exec *e)
+nb_frame *nb_frame_new(const nb_exec *e)
 {
     const nb_plan *p = e->plan;
     size_t n = (size_t)(p->graph->n + p->nextra) + 1;
@@ -38,7 +38,7 @@ static nb_frame *frame_new(const nb_exec *e)
 static nb_frame *frame_pop(nb_exec *e)
 {
     nb_frame *f = atomic_exchange(&e->free, NULL);
-    if (!f) return frame_new(e);
+    if (!f) return nb_frame_new(e);
     nb_frame *rest = f->next;
     f->next = NULL;
     while (rest) { /* others go back, one by one */

@@ -285,7 +285,7 @@ static nb_program *make_program(int nx, nb_tensor *const *x, int ny,
     return NULL;
 }
 
-static nb_exec *exec_of(const nb_program *p)
+nb_exec *nb_program_exec(const nb_program *p)
 {
     return p->of ? p->of->it : p->own;
 }
@@ -294,24 +294,24 @@ static nb_exec *exec_of(const nb_program *p)
 static bool is_ready(nb_program *p)
 {
     if (!p->at || nb_runs_plainly() || nb_check_get()) return false;
-    bool ok = nb_exec_load(exec_of(p));
+    bool ok = nb_exec_load(nb_program_exec(p));
     if (!ok) nb_error_clear();
-    return ok && !*nb_exec_trouble(exec_of(p));
+    return ok && !*nb_exec_trouble(nb_program_exec(p));
 }
 
 static bool run_at(nb_program *p, char *const *x, char *const *y)
 {
-    return nb_exec_run_at(exec_of(p), x, y);
+    return nb_exec_run_at(nb_program_exec(p), x, y);
 }
 
 static int64_t program_bytes(const nb_program *p)
 {
-    return nb_exec_temporaries(exec_of(p));
+    return nb_exec_temporaries(nb_program_exec(p));
 }
 
 static bool run_program(nb_program *p, nb_tensor *const *x, nb_tensor **y)
 {
-    return nb_exec_run(exec_of(p), x, y);
+    return nb_exec_run(nb_program_exec(p), x, y);
 }
 
 const nb_programs nb_programs_run = {make_program, run_program,   is_ready,

@@ -14,6 +14,9 @@ bool nb_lazy_run(int n, nb_tensor **node, int nroots, nb_tensor *const *root,
 bool nb_lazy_run_whole(int n, nb_tensor **node, int nroots,
                        nb_tensor *const *root);
 
+/* What a program runs; lent. */
+struct nb_exec *nb_program_exec(const nb_program *p);
+
 /* Gives x the value, which is realised and of its type. */
 bool nb_lazy_settle(nb_tensor *x, nb_tensor *value);
 

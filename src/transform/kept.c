@@ -7,19 +7,22 @@ struct nb_kept {
     nb_kept *next;
     int slot;
     int nx, varying; /* inputs of the graph */
-    nb_program *turn;
-    nb_program *before; /* of what does not change; NULL if there is none */
     int device;
-    int nbefore;   /* results of that: further inputs of turns */
-    size_t *bytes; /* of each */
+    nb_turn_programs p;
 };
+
+void nb_turn_free(nb_turn_programs *t)
+{
+    nb_programs_run.drop(t->turn);
+    nb_programs_run.drop(t->before);
+    nb_free(t->bytes);
+    *t = (nb_turn_programs){0};
+}
 
 static void kept_free(nb_kept *k)
 {
     if (!k) return;
-    nb_programs_run.drop(k->turn);
-    nb_programs_run.drop(k->before);
-    nb_free(k->bytes);
+    nb_turn_free(&k->p);
     nb_free(k);
 }
 
@@ -49,8 +52,8 @@ static bool in_lanes(int n, nb_tensor *const *x)
 const nb_kept *nb_kept_find(const nb_call *c, int slot)
 {
     const nb_kept *k = nb_kept_peek(c->op, slot);
-    if (!k || in_lanes(c->nin, c->in) || !nb_programs_run.ready(k->turn) ||
-        (k->before && !nb_programs_run.ready(k->before)))
+    if (!k || in_lanes(c->nin, c->in) || !nb_programs_run.ready(k->p.turn) ||
+        (k->p.before && !nb_programs_run.ready(k->p.before)))
         return NULL;
     return k;
 }
@@ -59,10 +62,10 @@ int64_t nb_kept_bytes(const nb_kept *k)
 {
     int64_t bytes = 0, before = 0;
     if (!k) return 0;
-    for (int i = 0; i < k->nbefore; i++)
-        bytes += (int64_t)k->bytes[i];
-    if (k->before) before = nb_programs_run.bytes(k->before);
-    int64_t turn = nb_programs_run.bytes(k->turn);
+    for (int i = 0; i < k->p.nbefore; i++)
+        bytes += (int64_t)k->p.bytes[i];
+    if (k->p.before) before = nb_programs_run.bytes(k->p.before);
+    int64_t turn = nb_programs_run.bytes(k->p.turn);
     return bytes + (turn > before ? turn : before);
 }
 
@@ -113,16 +116,16 @@ static bool *find_before(const nb_turn_of *of, const bool *varies)
     return before;
 }
 
-static size_t line_bytes(const nb_line *l)
+static size_t bytes_of(const nb_tensor *x)
 {
+    nb_shape s = nb_tensor_shape(x);
     int64_t n;
-    nb_shape_count(&l->shape, &n);
-    return (size_t)n * nb_dtype_size(l->dtype);
+    nb_shape_count(&s, &n);
+    return (size_t)n * nb_dtype_size((nb_dtype)x->dtype);
 }
 
-/* Both programs, from nodes on stand-ins. */
-static bool fill(nb_kept *k, const nb_turn_of *of, const bool *before,
-                 nb_tensor **node)
+static bool fill(nb_turn_programs *t, const nb_turn_of *of, const bool *before,
+                 nb_tensor *const *node, nb_tensor *const *y)
 {
     const nb_graph *g = of->graph;
     nb_list in = {0}, out = {0};
@@ -131,16 +134,31 @@ static bool fill(nb_kept *k, const nb_turn_of *of, const bool *before,
         ok = nb_list_add(&in, node[i]);
     for (int i = g->nx; ok && i < g->n; i++) {
         if (!before[i]) continue;
-        k->bytes[k->nbefore++] = line_bytes(&g->line[i]);
+        t->bytes[t->nbefore++] = bytes_of(node[i]);
         ok = nb_list_add(&in, node[i]);
     }
     for (int i = 0; ok && i < of->n; i++)
-        ok = nb_list_add(&out, node[g->result[of->which ? of->which[i] : i]]);
-    if (ok) k->turn = nb_programs_run.make(in.n, in.at, out.n, out.at, true);
-    if (ok && k->turn && k->nbefore)
-        k->before =
-            nb_programs_run.make(g->nx, in.at, k->nbefore, in.at + g->nx, true);
+        ok = nb_list_add(
+            &out, y ? y[i] : node[g->result[of->which ? of->which[i] : i]]);
+    if (ok) t->turn = nb_programs_run.make(in.n, in.at, out.n, out.at, true);
+    if (ok && t->turn && t->nbefore)
+        t->before =
+            nb_programs_run.make(g->nx, in.at, t->nbefore, in.at + g->nx, true);
     nb_list_free(&in), nb_list_free(&out);
+    return ok;
+}
+
+bool nb_turn_make(nb_turn_programs *t, nb_turn_of of, nb_tensor *const *node,
+                  nb_tensor *const *y)
+{
+    size_t n = (size_t)of.graph->n + 1;
+    if (!of.which) of.n = of.graph->ny;
+    *t = (nb_turn_programs){.bytes = nb_alloc_zero(n * sizeof *t->bytes)};
+    bool *varies = find_varying(&of);
+    bool *before = varies ? find_before(&of, varies) : NULL;
+    bool ok = t->bytes && before && fill(t, &of, before, node, y);
+    if (!ok || !t->turn || (t->nbefore && !t->before)) nb_turn_free(t);
+    nb_free(varies), nb_free(before);
     return ok;
 }
 
@@ -149,15 +167,12 @@ static nb_kept *kept_new(const nb_turn_of *of, bool *ok)
     const nb_graph *g = of->graph;
     nb_tensor **node = nb_array(g->n);
     nb_kept *k = nb_alloc_zero(sizeof *k);
-    bool *varies = find_varying(of);
-    bool *before = varies ? find_before(of, varies) : NULL;
-    *ok = node && k && before &&
-          (k->bytes = nb_alloc_zero((size_t)(g->n + 1) * sizeof *k->bytes)) &&
-          nb_graph_nodes(g, node) && fill(k, of, before, node);
-    bool made = *ok && k->turn && (k->before || !k->nbefore);
+    *ok = node && k && nb_graph_nodes(g, node) &&
+          nb_turn_make(&k->p, *of, node, NULL);
+    bool made = *ok && k->p.turn;
     if (made) k->nx = g->nx, k->varying = of->varying;
     if (!made) kept_free(k);
-    nb_free(node), nb_free(varies), nb_free(before);
+    nb_free(node);
     return made ? k : NULL;
 }
 
@@ -216,22 +231,22 @@ static char *packed(nb_turning *t, nb_tensor *x)
 
 bool nb_turning_begin(nb_turning *t, const nb_kept *k, nb_tensor *const *x)
 {
-    size_t n = (size_t)(k->nx + k->nbefore) + 1;
+    size_t n = (size_t)(k->nx + k->p.nbefore) + 1;
     *t = (nb_turning){.kept = k};
     t->in = nb_alloc_zero(n * sizeof *t->in);
     t->held = nb_alloc_zero(n * sizeof *t->held);
     bool ok = t->in && t->held;
     for (int i = k->varying; ok && i < k->nx; i++)
         ok = (t->in[i] = packed(t, x[i]));
-    for (int i = 0; ok && i < k->nbefore; i++)
-        ok = (t->in[k->nx + i] = hold(t, k->device, k->bytes[i]));
-    return ok && (!k->before ||
-                  nb_programs_run.run_at(k->before, t->in, t->in + k->nx));
+    for (int i = 0; ok && i < k->p.nbefore; i++)
+        ok = (t->in[k->nx + i] = hold(t, k->device, k->p.bytes[i]));
+    return ok && (!k->p.before ||
+                  nb_programs_run.run_at(k->p.before, t->in, t->in + k->nx));
 }
 
 bool nb_turning_run(nb_turning *t, char *const *out)
 {
-    return nb_programs_run.run_at(t->kept->turn, t->in, out);
+    return nb_programs_run.run_at(t->kept->p.turn, t->in, out);
 }
 
 void nb_turning_end(nb_turning *t)

@@ -21,6 +21,21 @@ typedef struct nb_turn_of {
     bool once;
 } nb_turn_of;
 
+/* The programs of turns: of one, and of what does not change, whose results are
+ * further inputs of it (NULL if there are none). */
+typedef struct nb_turn_programs {
+    nb_program *turn, *before;
+    int nbefore;
+    size_t *bytes; /* of each of these */
+} nb_turn_programs;
+
+/* From nodes, one by line of the graph, on stand-ins; y: the n results, or NULL
+ * for those nodes that are.  turn stays NULL without an error where turns had
+ * better run on tensors. */
+bool nb_turn_make(nb_turn_programs *t, nb_turn_of of, nb_tensor *const *node,
+                  nb_tensor *const *y);
+void nb_turn_free(nb_turn_programs *t);
+
 /* Makes it, in one of the op's slots.  Nothing is made, and nothing fails, where
  * turns had better run on tensors: in lanes, or if ops call functions. */
 bool nb_kept_make(const nb_call *c, int slot, nb_turn_of of);

@@ -60,6 +60,13 @@ __attribute__((visibility("hidden"))) void __ubsan_handle_out_of_bounds(void *,
 {
     sim_host_now->stop(700);
 }
+
+/* What a driver has besides, for those who declare it. */
+__attribute__((visibility("hidden"))) void
+cudaGraphSetConditional(cudaGraphConditionalHandle handle, unsigned value)
+{
+    sim_host_now->condition(handle, value);
+}
 }
 
 #include "shim_types.h"

@@ -16,7 +16,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { NB_CARD_RECENT = 16 };
+enum { NB_CARD_RECENT = 16, NB_CARD_DEPTH = 12 };
 
 typedef struct nb_card {
     int id, major, minor; /* compute capability */
@@ -37,7 +37,8 @@ typedef struct nb_card {
     atomic_bool started, faulted;
     void *event; /* for one stream to wait for another */
     pthread_mutex_t capturing;
-    void *aside; /* the stream of captures, for who holds that */
+    void *aside[NB_CARD_DEPTH]; /* streams of captures, for who holds that: the
+                                 * bodies of conditions have their own */
     struct nb_card_pool *pool;
     struct nb_card_ring *up, *down;
     char fault[2048];
@@ -69,6 +70,7 @@ bool nb_card_ok(nb_card *c); /* fails with the text of the fault, if any */
 /* The stream that this thread's work goes to: the main one, or that of its
  * capture (graph.h). */
 void *nb_card_stream(const nb_card *c);
+bool nb_card_captures(const nb_card *c); /* this thread does */
 
 /* Waits for the main stream. */
 bool nb_card_sync(nb_card *c);

@@ -15,12 +15,23 @@ enum { OLDEST = 12000, NO_DEVICE = 100 };
 static nb_cuda api;
 
 #define CUDA(name, suffix, arguments) "cu" #name suffix,
+#define LATER                         CUDA
 static const char *const names[] = {
 #include "backend/cuda/driver.def"
 };
+#undef LATER
 #undef CUDA
 
-enum { FUNCTIONS = sizeof names / sizeof *names };
+/* Those that every driver has come first. */
+#define CUDA(name, suffix, arguments)  +1
+#define LATER(name, suffix, arguments) +0
+enum {
+    FUNCTIONS = sizeof names / sizeof *names,
+    NEEDED = 0
+#include "backend/cuda/driver.def"
+};
+#undef LATER
+#undef CUDA
 _Static_assert(sizeof api == FUNCTIONS * sizeof(void *), "pointers only");
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -59,13 +70,13 @@ static void *open_library(const char *wanted)
     return lib;
 }
 
-/* The first name that is missing, NULL if all are there. */
+/* The first name that is missing of those needed, NULL if all are there. */
 static const char *bind_functions(void *lib)
 {
     const char *missing = NULL;
     for (int i = 0; i < FUNCTIONS; i++) {
         void *f = nb_dl_symbol(lib, names[i]);
-        if (!f && !missing) missing = names[i];
+        if (!f && !missing && i < NEEDED) missing = names[i];
         memcpy((char *)&api + (size_t)i * sizeof f, &f, sizeof f);
     }
     return missing;

@@ -28,7 +28,9 @@ enum {
 
 typedef struct nb_cuda {
 #define CUDA(name, suffix, arguments) int(*name) arguments;
+#define LATER                         CUDA
 #include "backend/cuda/driver.def"
+#undef LATER
 #undef CUDA
 } nb_cuda;
 

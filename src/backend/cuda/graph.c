@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { THREAD_LOCAL = 1 };
+enum { THREAD_LOCAL = 1, CONDITIONS = 12040 };
 
 struct nb_card_graph {
     nb_card *card;
@@ -23,6 +23,7 @@ static struct {
 
 static _Thread_local struct {
     const nb_card *card;
+    int depth; /* of the body that is written down, 0: none */
     void *stream;
 } capture;
 
@@ -54,38 +55,133 @@ bool nb_card_is_free(const nb_card *c, const char *what)
                    what);
 }
 
+static void *stream_at(nb_card *c, int depth)
+{
+    if (!c->aside[depth]) c->aside[depth] = nb_card_stream_new(c);
+    return c->aside[depth];
+}
+
 bool nb_card_capture_begin(nb_card *c)
 {
     if (!nb_card_enter(c) || !nb_card_is_free(c, "capturing")) return false;
     pthread_mutex_lock(&c->capturing);
-    if (!c->aside) c->aside = nb_card_stream_new(c);
-    bool ok =
-        c->aside &&
-        nb_card_check(c, c->api->StreamBeginCapture(c->aside, THREAD_LOCAL),
-                      "capturing");
+    void *stream = stream_at(c, 0);
+    bool ok = stream &&
+              nb_card_check(c, c->api->StreamBeginCapture(stream, THREAD_LOCAL),
+                            "capturing");
     if (ok) {
         capture.card = c;
-        capture.stream = c->aside;
+        capture.depth = 0;
+        capture.stream = stream;
     } else {
         pthread_mutex_unlock(&c->capturing);
     }
     return ok;
 }
 
-void *nb_card_capture_node(nb_card *c)
+/* The graph that is written, and what comes next in it comes after. */
+typedef struct writing {
+    void *graph, **last;
+    size_t n;
+} writing;
+
+static bool find_writing(nb_card *c, writing *w)
 {
     int status = 0;
     uint64_t id;
-    void *graph, **node = NULL;
-    size_t n = 0;
+    *w = (writing){0};
     int result = c->api->StreamGetCaptureInfo(capture.stream, &status, &id,
-                                              &graph, &node, &n);
-    return result == 0 && n == 1 ? node[0] : NULL;
+                                              &w->graph, &w->last, &w->n);
+    return result == 0 && w->graph;
+}
+
+void *nb_card_capture_node(nb_card *c)
+{
+    writing w;
+    return find_writing(c, &w) && w.n == 1 ? w.last[0] : NULL;
+}
+
+bool nb_card_conditions_there(void)
+{
+    const nb_cuda *api = nb_cuda_driver();
+    return nb_cuda_version() >= CONDITIONS &&
+           api->GraphConditionalHandleCreate && api->GraphAddNode &&
+           api->StreamBeginCaptureToGraph &&
+           api->StreamUpdateCaptureDependencies;
+}
+
+bool nb_card_condition_new(nb_card *c, nb_card_condition *k)
+{
+    enum { FROM_FIRST = 1 };
+    writing w;
+    return (find_writing(c, &w) ||
+            nb_fail(NB_ERUNTIME, "a condition outside of a graph")) &&
+           nb_card_check(c,
+                         c->api->GraphConditionalHandleCreate(
+                             k, w.graph, c->context, 0, FROM_FIRST),
+                         "a condition cannot be made");
+}
+
+/* As the driver lays it out. */
+typedef struct conditional {
+    int type, reserved[3];
+    union {
+        struct {
+            nb_card_condition handle;
+            int when;
+            unsigned size;
+            void **body; /* set by the driver */
+            void *context;
+        };
+        long long room[29];
+    };
+    long long more;
+} conditional;
+
+bool nb_card_body_begin(nb_card *c, nb_card_condition k, nb_card_when when)
+{
+    enum { CONDITIONAL = 13, REPLACE = 1 };
+    conditional p = {.type = CONDITIONAL};
+    void *node = NULL;
+    writing w;
+    if (capture.depth + 1 == NB_CARD_DEPTH)
+        return nb_fail(NB_ERUNTIME, "loops %d deep in a graph", NB_CARD_DEPTH);
+    p.handle = k, p.when = when, p.size = 1, p.context = c->context;
+    void *stream = stream_at(c, capture.depth + 1);
+    bool ok =
+        stream && find_writing(c, &w) &&
+        nb_card_check(c, c->api->GraphAddNode(&node, w.graph, w.last, w.n, &p),
+                      "a condition cannot be used") &&
+        nb_card_check(c,
+                      c->api->StreamUpdateCaptureDependencies(
+                          capture.stream, &node, 1, REPLACE),
+                      "a condition cannot be used") &&
+        nb_card_check(c,
+                      c->api->StreamBeginCaptureToGraph(stream, p.body[0], NULL,
+                                                        NULL, 0, THREAD_LOCAL),
+                      "a body cannot be captured");
+    if (!ok) return false;
+    capture.depth++;
+    capture.stream = stream;
+    return true;
+}
+
+bool nb_card_body_end(nb_card *c)
+{
+    void *body;
+    int result = c->api->StreamEndCapture(capture.stream, &body);
+    capture.stream = c->aside[--capture.depth];
+    return nb_card_check(c, result, "a body cannot be captured");
 }
 
 /* The graph, if nothing spoilt it. */
 static int end(nb_card *c, void **graph)
 {
+    void *body;
+    while (capture.depth) {
+        c->api->StreamEndCapture(capture.stream, &body);
+        capture.stream = c->aside[--capture.depth];
+    }
     *graph = NULL;
     int result = c->api->StreamEndCapture(capture.stream, graph);
     capture.card = NULL;

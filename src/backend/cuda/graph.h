@@ -27,6 +27,16 @@ void *nb_card_capture_node(nb_card *c);
 nb_card_graph *nb_card_capture_end(nb_card *c, const char *what);
 void nb_card_capture_give_up(nb_card *c);
 
+/* What is written down may depend on values of the card: a condition is set by
+ * kernels (moves.h), then comes what is done if it holds, or while it does.
+ * Bodies may have others inside; whoever gives up ends all. */
+typedef unsigned long long nb_card_condition;
+typedef enum nb_card_when { NB_CARD_IF, NB_CARD_WHILE } nb_card_when;
+bool nb_card_conditions_there(void); /* the driver has them: since 12.4 */
+bool nb_card_condition_new(nb_card *c, nb_card_condition *k);
+bool nb_card_body_begin(nb_card *c, nb_card_condition k, nb_card_when when);
+bool nb_card_body_end(nb_card *c);
+
 /* Launches from now on have other arguments for a kernel. */
 typedef struct nb_card_launching {
     const nb_card_code *code;

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+static const char LATER[] = "--relocatable-device-code=true";
+
 enum { ARCHS = 128, INCLUDES = 2, OPTIONS = 24, OPTIONS_TEXT = 512 };
 
 #define NVRTC(name, arguments) int(*name) arguments;
@@ -152,11 +154,18 @@ static int known_arch(int wanted)
     return found;
 }
 
-static void set_arch(options *o, int major, int minor)
+/* What calls functions that only the driver has is left to it to link. */
+static bool is_linked_later(const char *text)
+{
+    size_t n = strcspn(text, "\n");
+    return memmem(text, n, LATER, strlen(LATER));
+}
+
+static void set_arch(options *o, const char *text, int major, int minor)
 {
     int wanted = major * 10 + minor, known = known_arch(wanted);
     if (known == 0) known = wanted; /* NVRTC will say it */
-    o->ptx = known / 10 != major;
+    o->ptx = known / 10 != major || is_linked_later(text);
     snprintf(o->arch, sizeof o->arch, "--gpu-architecture=%s_%d%s",
              o->ptx ? "compute" : "sm", known,
              wanted == 90 && known == 90 ? "a" : "");
@@ -184,7 +193,7 @@ static bool add_own(options *o, const char *text)
 
 static bool set_options(options *o, const char *text, int major, int minor)
 {
-    set_arch(o, major, minor);
+    set_arch(o, text, major, minor);
     o->word[o->n++] = o->arch;
     o->word[o->n++] = "--std=c++17";
     o->word[o->n++] = "--disable-warnings";

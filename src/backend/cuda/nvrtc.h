@@ -10,7 +10,9 @@
  *
  * The code is for exactly that compute capability, for 9.0 with what only it
  * has (sm_90a).  A card newer than NVRTC gets what the latest that it knows of
- * the same generation has, or else PTX, which the driver compiles. */
+ * the same generation has, or else PTX, which the driver compiles.  So does a
+ * text that asks for --relocatable-device-code=true: it may call what only the
+ * driver has. */
 #ifndef NB_CUDA_NVRTC_H
 #define NB_CUDA_NVRTC_H
 

@@ -14,9 +14,7 @@ void nb_card_pool_forget(nb_card *c, void *stream);
 /* NABLA_CUDA_SYNC: every launch waits. */
 bool nb_card_waits(void);
 
-/* Whether this thread is capturing; fails if so, with what it is not free
- * for. */
-bool nb_card_captures(const nb_card *c);
+/* Fails if this thread is capturing, with what it is not free for. */
 bool nb_card_is_free(const nb_card *c, const char *what);
 
 #endif

@@ -13,43 +13,21 @@
 /* Bytes of temporaries up to which each has its own slot. */
 enum { APART_BYTES = 1 << 15 };
 
-static nb_tensor *stand_in(const nb_solo *s, const nb_line *l,
-                           const nb_shape *shape)
-{
-    return nb_leaf_on(
-        s->device, nb_node_new(NULL, NULL, l->dtype, shape, 0, NULL, 0, NULL));
-}
-
-/* Moves of what is known are made now. */
-static bool move_known(const nb_graph *g, nb_tensor **node)
-{
-    bool ok = true;
-    for (int k = 0; ok && k < g->n; k++) {
-        const nb_line *l = &g->line[k];
-        if (l->op && l->op->lands && nb_tensor_done(node[l->in[0]]))
-            ok = nb_realize_now(1, &node[k]);
-    }
-    return ok;
-}
-
 /* Results of a program that one of its runs makes, on inputs of the joints'
  * shapes. */
-static nb_graph *graph_of(const nb_solo *s, const nb_graph *g,
+static nb_graph *graph_of(const nb_solo *s, const nb_call *c, int region,
                           const nb_joints *j, int run)
 {
+    const nb_graph *g = c->op->region[region];
     nb_tensor **node = nb_alloc_zero((size_t)(g->n + 1) * sizeof *node);
-    nb_tensor **x = nb_alloc_zero((size_t)(g->nx + g->ny + 1) * sizeof *x);
-    nb_tensor **y = x ? x + g->nx : NULL;
+    nb_tensor **y = nb_alloc_zero((size_t)(g->ny + 1) * sizeof *y);
     nb_graph *made = NULL;
     int ny = 0;
-    bool ok = node && x;
-    for (int i = 0; ok && i < g->nx; i++)
-        ok = (x[i] = stand_in(s, &g->line[i], &j->shape[i]));
-    ok = ok && nb_graph_nodes_on(g, x, node) && move_known(g, node);
+    bool ok = node && y && nb_joints_nodes(c, region, j, s->device, node);
     for (int k = 0; ok && k < g->ny; k++)
         if (j->run[k] == run) y[ny++] = node[g->result[k]];
-    if (ok && nb_graph_of(g->nx, x, ny, y, &made) != NB_OK) made = NULL;
-    nb_free(node), nb_free(x);
+    if (ok && nb_graph_of(g->nx, node, ny, y, &made) != NB_OK) made = NULL;
+    nb_free(node), nb_free(y);
     return made;
 }
 
@@ -73,7 +51,7 @@ nb_plan *nb_solo_plan(const nb_solo *s, const nb_call *c, int region,
                       const nb_joints *j, int run)
 {
     if (nb_scope_open() != NB_OK) return NULL;
-    nb_graph *g = graph_of(s, c->op->region[region], j, run);
+    nb_graph *g = graph_of(s, c, region, j, run);
     nb_scope_close(0, NULL);
     if (g && !nb_lower_graph(g)) return nb_graph_free(g), NULL;
     return g ? nb_plan_new_alone(g, s->device) : NULL;

@@ -4,13 +4,17 @@
 
 #include "backend/cuda/build.h"
 #include "backend/cuda/call.h"
+#include "backend/cuda/graph.h"
 #include "lower/passes.h"
 
 #include <math.h>
 
-/* Cycles, as measured: that a step takes at least, by a block and by a launch;
- * and what a processor does in one, of the units that nests are measured in. */
-enum { STEP = 120, LAUNCH = 40000, RATE = 64 };
+/* Cycles, as measured: that a step takes at least, by a block, by a launch in a
+ * graph, and by one of the host's; that a graph takes to test a condition; what
+ * a processor does in one, of the units that nests are measured in; and how
+ * many times better products of matrices are made by the whole card. */
+enum { STEP = 120, IN_GRAPH = 3000, LAUNCH = 40000, TEST = 9000 };
+enum { RATE = 64, PRODUCT = 6 };
 enum { FIXED_SHARED = 1 << 12 /* bytes, that teams of a block meet in */ };
 
 typedef struct job {
@@ -54,26 +58,57 @@ static void release(nb_card_job *j)
     nb_free(s);
 }
 
+static bool is_product(const nb_nest *x)
+{
+    bool sums = false;
+    for (int k = 0; k < x->n; k++)
+        sums = sums || x->value[k].kind == NB_NEST_REDUCE;
+    for (int a = 0; sums && a < x->n; a++)
+        for (int b = 0; b < a; b++) {
+            const nb_nest_value *p = &x->value[a], *q = &x->value[b];
+            bool loads = p->kind == NB_NEST_LOAD && q->kind == NB_NEST_LOAD;
+            if (loads && p->axes & q->axes & x->inner && p->axes & ~q->axes &&
+                q->axes & ~p->axes)
+                return true;
+        }
+    return false;
+}
+
 /* Cycles of a list by blocks that each run it alone, less those by launches;
  * waves: so many blocks come one after the other. */
-static double worse(const nb_solo *s, const nb_card *card,
-                    const nb_solo_list *l)
+typedef struct rivals {
+    double blocks, waves, processors, launch, test;
+} rivals;
+
+static double worse(const rivals *r, const nb_solo_list *l)
 {
-    double all = 0, blocks = (double)nb_solo_blocks(s);
-    double waves = ceil(blocks / card->processors);
+    double all = 0;
     for (int k = 0; k < l->n; k++) {
         const nb_solo_item *i = &l->item[k];
-        double inside = worse(s, card, &i->first) + worse(s, card, &i->second);
-        double work = i->cycles / RATE;
+        double inside = worse(r, &i->first) + worse(r, &i->second);
+        double work = i->cycles / RATE, rate = 1;
+        if (i->kind == NB_SOLO_NEST && is_product(i->nest)) rate = PRODUCT;
         if (i->kind == NB_SOLO_NEST)
-            all += (STEP + work) * waves - LAUNCH -
-                   work * blocks / card->processors;
+            all += (STEP + work) * r->waves - r->launch -
+                   work * r->blocks / r->processors / rate;
         else if (i->kind == NB_SOLO_LOOP && i->length >= 0)
-            all += inside * (double)i->length - LAUNCH;
+            all += inside * (double)i->length - r->launch;
         else
-            all += inside - LAUNCH;
+            all += inside - r->test;
     }
     return all;
+}
+
+static bool is_worse(const nb_solo *s, const nb_card *card)
+{
+    bool graphs = nb_card_graphs_wanted() && nb_card_conditions_there();
+    double blocks = (double)nb_solo_blocks(s);
+    rivals r = {.blocks = blocks,
+                .waves = ceil(blocks / card->processors),
+                .processors = card->processors,
+                .launch = graphs ? IN_GRAPH : LAUNCH,
+                .test = graphs ? TEST : LAUNCH};
+    return worse(&r, &s->list) >= 0;
 }
 
 static bool build(job *j, nb_solo *s)
@@ -119,7 +154,7 @@ static bool try(nb_card *card, const nb_call *c, nb_tensor *y,
                  .shared_most = card->shared_most - FIXED_SHARED};
     bool ok = how(&s, c);
     if (ok && s.fits) ok = nb_solo_share_rows(&s, card->processors);
-    if (ok && s.fits && s.list.n && worse(&s, card, &s.list) < 0)
+    if (ok && s.fits && s.list.n && !is_worse(&s, card))
         ok = finish(card, &s, c, to);
     nb_solo_free(&s);
     return ok;
@@ -128,6 +163,7 @@ static bool try(nb_card *card, const nb_call *c, nb_tensor *y,
 static bool make(nb_card *card, const nb_call *c, nb_tensor *y,
                  nb_card_job **to)
 {
+    if (!nb_pass_is_on("solo")) return true;
     return try(card, c, y, nb_solo_build_lanes, to) &&
            (*to || try(card, c, y, nb_solo_build, to));
 }

@@ -1,0 +1,89 @@
+NB_CUDA(
+typedef long long i64;
+
+struct move {
+    char *to;
+    const char *from;
+    i64 to_step, from_step, unit, n, count, size[6], to_by[6], from_by[6];
+};
+
+struct head {
+    i64 count;
+    unsigned ticket, unused;
+};
+
+struct work {
+    move m[12];
+    i64 n;
+    head *first;
+    const char *flag;
+    i64 by, until;
+    unsigned long long yes, no;
+};
+
+struct alignas(16) wide {
+    i64 a, b;
+};
+
+/* Elements of a type, numbered by an integer that is wide enough. */
+template <typename T, typename I>
+__device__ void go(const move &m, i64 count)
+{
+    char *to = m.to + count * m.to_step;
+    const char *from = m.from + count * m.from_step;
+    I step = (I)gridDim.x * 256;
+    for (I i = (I)blockIdx.x * 256 + threadIdx.x; i < (I)m.count; i += step) {
+        I rest = i;
+        i64 there = 0;
+        i64 here = 0;
+        for (int d = (int)m.n - 1; d > 0; d--) {
+            I size = (I)m.size[d];
+            I at = rest % size;
+            rest /= size;
+            there += (i64)at * m.to_by[d];
+            here += (i64)at * m.from_by[d];
+        }
+        there += (i64)rest * m.to_by[0];
+        here += (i64)rest * m.from_by[0];
+        *(T *)(to + there) = *(const T *)(from + here);
+    }
+}
+
+template <typename T>
+__device__ void all(const move &m, i64 count)
+{
+    if (m.count < 1 << 30)
+        go<T, unsigned>(m, count);
+    else
+        go<T, unsigned long long>(m, count);
+}
+
+extern "C" __global__ void __launch_bounds__(256) move_all(const work w)
+{
+    i64 count = w.first ? w.first->count : 0;
+    for (int k = 0; k < w.n; k++) {
+        const move &m = w.m[k];
+        if (m.unit == 16)
+            all<wide>(m, count);
+        else if (m.unit == 8)
+            all<i64>(m, count);
+        else if (m.unit == 4)
+            all<int>(m, count);
+        else if (m.unit == 2)
+            all<short>(m, count);
+        else
+            all<char>(m, count);
+    }
+    if (!w.first) return;
+    __syncthreads();
+    if (threadIdx.x) return;
+    __threadfence();
+    unsigned last = gridDim.x - 1;
+    if (atomicInc(&w.first->ticket, last) != last) return;
+    count += w.by;
+    w.first->count = count;
+    bool on = w.flag ? *w.flag != 0 : count < w.until;
+    if (w.yes) SET(w.yes, on);
+    if (w.no) SET(w.no, !on);
+}
+)
