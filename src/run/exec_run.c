@@ -192,13 +192,15 @@ static nb_buffer *buffer_of(const run *r, int root)
     return r->f->held[root] ? r->f->held[root] : r->f->alien;
 }
 
-/* A node over the memory of line k. */
+/* A node over the memory of line k.  Lanes have the numbers that they have in
+ * the plan, not those of a tensor that was given. */
 static nb_tensor *node_over(run *r, int k)
 {
     const nb_plan *p = r->e->plan;
     const nb_place *at = &p->place[k];
     const nb_tensor *form = p->node[k];
-    if (at->root == k && p->home[k] == NB_HOME_GIVEN && !is_alien(r, k))
+    if (at->root == k && p->home[k] == NB_HOME_GIVEN && !is_alien(r, k) &&
+        !form->nlanes)
         return given(r, k);
     nb_tensor *x = r->f->node[k];
     if (!x) {

@@ -313,17 +313,37 @@ static bool happen(nb_tensor *y)
     return nb_effects_pending() ? nb_effects_are(y) : nb_realize_now(1, &y);
 }
 
+static int device_among(const nb_list *in)
+{
+    int device = 0;
+    for (int i = 0; i < in->n && !device; i++)
+        device = in->at[i]->device;
+    return device;
+}
+
 /* To programs on a card numbers are inputs, too. */
 static bool bring_numbers(nb_list *in)
 {
-    int device = 0;
-    for (int i = 0; i < in->n; i++)
-        device = device ? device : in->at[i]->device;
+    int device = device_among(in);
     bool ok = true;
     for (int i = 0; ok && i < in->n; i++)
         if (in->at[i]->device != device)
             ok = (in->at[i] = nb_to_device(in->at[i], device));
     return ok;
+}
+
+/* What was recorded of numbers on the CPU happens where they were brought. */
+static void bring_lines(nb_graph *g, int device)
+{
+    for (int k = 0; k < g->n; k++)
+        if (g->line[k].op && g->line[k].op->lands) return;
+    for (int k = 0; k < g->n; k++) {
+        nb_line *l = &g->line[k];
+        if (l->kind == NB_LINE_NUMBER || l->device) continue;
+        l->device = device;
+        for (int r = 0; l->op && r < 2; r++)
+            if (l->op->region[r]) bring_lines(l->op->region[r], device);
+    }
 }
 
 bool nb_region_apply(nb_op *form, nb_region *r, nb_region *other, nb_list *in,
@@ -341,6 +361,9 @@ bool nb_region_apply(nb_op *form, nb_region *r, nb_region *other, nb_list *in,
     }
     ok =
         ok && nb_settle_devices(form->name, in->n, in->at) && bring_numbers(in);
+    int device = ok ? device_among(in) : 0;
+    for (int k = 0; device && k < 2; k++)
+        if (op->region[k]) bring_lines(op->region[k], device);
     bool effect = ok && op->effect && in->n && !nb_direction();
     if (effect) ok = (in->at[0] = nb_effects_tie(in->at[0]));
     ok = ok && nb_record_many(op, in->n, in->at, nattr, attr, results);

@@ -16,6 +16,7 @@
 enum { STEP = 120, IN_GRAPH = 3000, LAUNCH = 40000, TEST = 9000 };
 enum { RATE = 64, PRODUCT = 6 };
 enum { FIXED_SHARED = 1 << 12 /* bytes, that teams of a block meet in */ };
+enum { GIVEN_MOST = 500 /* addresses: arguments of a kernel are 4 KiB */ };
 
 typedef struct job {
     nb_card_job job;
@@ -154,7 +155,8 @@ static bool try(nb_card *card, const nb_call *c, nb_tensor *y,
                  .shared_most = card->shared_most - FIXED_SHARED};
     bool ok = how(&s, c);
     if (ok && s.fits) ok = nb_solo_share_rows(&s, card->processors);
-    if (ok && s.fits && s.list.n && !is_worse(&s, card))
+    if (ok && s.fits && s.list.n && s.ngiven <= GIVEN_MOST &&
+        !is_worse(&s, card))
         ok = finish(card, &s, c, to);
     nb_solo_free(&s);
     return ok;
