@@ -25,6 +25,7 @@ class Test(NamedTuple):
     name: str  # of the program, or of the file of Python
     parts: int = 1  # processes that share it
     every: int = 1  # n: each n-th case
+    seconds: int = 30  # of a part, about: the longest begin first
     settings: dict[str, str] = {}
 
 
@@ -55,18 +56,18 @@ class Result(NamedTuple):
 
 # Programs that look for a card by themselves.
 OWN = [
-    Test("test_cuda_ops", 8),
-    Test("test_cuda_programs", 8, 2),
-    Test("test_cuda_forms", 3),
-    Test("test_cuda_same"),
-    Test("test_cuda_build"),
-    Test("test_cuda_graph"),
-    Test("test_card_loops"),
-    Test("test_attention"),
-    Test("test_blaslt"),
-    Test("test_devices"),
-    Test("test_shard_card"),
-    Test("tools/sanitize"),
+    Test("tools/sanitize", seconds=120),
+    Test("test_cuda_ops", 8, 1, 40),
+    Test("test_cuda_programs", 8, 2, 40),
+    Test("test_cuda_forms", 4, 1, 50),
+    Test("test_card_loops", seconds=60),
+    Test("test_shard_card", seconds=60),
+    Test("test_attention", seconds=60),
+    Test("test_blaslt", seconds=60),
+    *(
+        Test(f"test_{name}")
+        for name in "cuda_same conv_card dnn devices".split()
+    ),
 ]
 
 # These fill the card: nothing else may run.
@@ -74,15 +75,15 @@ FILLING = [Test("test_cuda_card"), Test("test_cuda_bad")]
 
 # Tests of the engine, with the card as their device.
 THERE = [
-    Test("test_transform", 16, 8),
-    Test("test_compile", 8, 3),
-    Test("test_dynamic", 8, 3),
-    Test("test_laws", 4),
-    Test("test_points", 4),
-    Test("test_control"),
-    Test("test_checkpoint"),
-    Test("test_custom_op"),
-    Test("test_turns"),
+    Test("test_transform", 16, 8, 60),
+    Test("test_compile", 4, 3, 40),
+    Test("test_dynamic", 8, 3, 50),
+    Test("test_laws", 6, 1, 50),
+    Test("test_points", 4, 1, 50),
+    Test("test_control", seconds=120),
+    Test("test_custom_op", seconds=110),
+    Test("test_checkpoint", seconds=70),
+    Test("test_turns", seconds=60),
     *(
         Test(f"test_{name}")
         for name in "jacobian reduce pointwise random sort conv index view "
@@ -92,22 +93,22 @@ THERE = [
 
 # Laws of sharding, with all devices of a mesh on the card.
 SHARDED = [
-    Test("test_shard_ops", 8, settings={"NABLA_SHARD_CASES": "4"}),
-    Test("test_shard_programs", 4, settings={"NABLA_SHARD_PROGRAMS": "200"}),
-    Test("test_shard_cases"),
-    Test("test_shard_loops"),
-    Test("test_collective"),
+    Test("test_shard_ops", 8, 1, 40, {"NABLA_SHARD_CASES": "2"}),
+    Test("test_shard_programs", 8, 1, 40, {"NABLA_SHARD_PROGRAMS": "120"}),
+    Test("test_shard_cases", seconds=60),
+    Test("test_shard_loops", seconds=60),
+    Test("test_collective", seconds=60),
 ]
 
 # Python's, with the card as the default device.
 PYTHON = [
-    Test("test_ops.py", 8, 5),
-    Test("test_dtypes.py", 4, 7),
-    Test("test_programs.py", 4),
-    Test("test_properties.py", 4, 10),
-    Test("test_transforms.py", 2),
-    Test("test_control.py", 2),
-    Test("test_compile.py", 2),
+    Test("test_ops.py", 8, 5, 50),
+    Test("test_dtypes.py", 4, 7, 40),
+    Test("test_programs.py", 4, 1, 60),
+    Test("test_properties.py", 4, 10, 60),
+    Test("test_transforms.py", 3, 1, 60),
+    Test("test_control.py", 3, 1, 60),
+    Test("test_compile.py", 2, 1, 50),
     *(
         Test(f"test_{name}.py")
         for name in "dynamic index random tensor tree".split()
@@ -115,19 +116,26 @@ PYTHON = [
 ]
 
 
+def further() -> list[Test]:
+    """Programs of cards of which nothing is said above."""
+    said = {t.name for t in OWN + FILLING}
+    found = sorted(Path("build/test").glob("test_cuda_*"))
+    return [Test(p.name) for p in found if p.is_file() and p.name not in said]
+
+
 def all_tests() -> list[Test]:
-    """The longest first, whatever they are of."""
     gpu = {"NABLA_TEST_DEVICE": "gpu"}
     mesh = {"NABLA_SHARD_CARDS": "1"}
     default = {"NABLA_DEFAULT_DEVICE": "gpu"}
     tests = [
         *OWN,
+        *further(),
         *(t._replace(settings=t.settings | gpu) for t in THERE),
         *(t._replace(settings=t.settings | mesh) for t in SHARDED),
         *(t._replace(settings=t.settings | default) for t in PYTHON),
-        Test("test_devices.py"),
+        Test("test_devices.py", seconds=60),
     ]
-    return sorted(tests, key=lambda t: -t.parts)
+    return sorted(tests, key=lambda t: -t.seconds)
 
 
 def parts_of(tests: list[Test]) -> Iterator[Part]:
