@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "backend/cuda/build.h"
 #include "backend/cuda/find.h"
+#include "backend/cuda/memory.h"
 #include "backend/cuda/nvrtc.h"
 #include "base/memory.h"
 #include "support/alone.h"
@@ -393,31 +394,47 @@ static int64_t made(void)
     return now.disk_hits + now.misses;
 }
 
+static bool count_up(void *n)
+{
+    return ++*(int *)n < 3 || nb_fail(NB_EVALUE, "three is too many");
+}
+
 static void build_gathered(void)
 {
-    nb_card_builds_open();
+    int done = 0;
+    nb_card_builds all = nb_card_builds_open();
     nb_card_code *a = one_of(kernel(40)), *b = one_of(kernel(41));
-    nb_card_builds_open();
     nb_card_code *again = one_of(kernel(40));
-    need(again == a && nb_card_builds_close(true) && made() == 0);
+    need(again == a && made() == 0);
     need(nb_card_code_registers(a) > 0 && made() == 2); /* it is needed now */
     nb_card_code_drop(a), nb_card_code_drop(again);
     a = one_of(kernel(40)); /* it is still there */
     nb_card_code *last = one_of(kernel(42));
-    need(made() == 2 && nb_card_builds_close(true) && made() == 3);
+    need(nb_card_builds_beside(count_up, &done));
+    need(made() == 2 && done == 0);
+    need(nb_card_builds_close(all, true) && made() == 3 && done == 1);
     nb_card_code_drop(a), nb_card_code_drop(b), nb_card_code_drop(last);
+    need(nb_card_builds_beside(count_up, &done) && done == 2);
     need(nb_memory_live() == 0);
 
-    nb_card_builds_open();
+    all = nb_card_builds_open();
+    a = one_of(kernel(44));
+    nb_card_builds inner = nb_card_builds_open();
     nb_card_code *no = one_of(kernel(43));
-    need(!nb_card_builds_close(false) && made() == 3);
+    need(nb_card_builds_beside(count_up, &done));
+    need(!nb_card_builds_close(inner, false) && made() == 3);
+    need(nb_card_builds_close(all, true) && made() == 4 && done == 2);
     need(nb_card_code_registers(no) == 0 && error_says("not built"));
-    nb_card_code_drop(no);
-
-    nb_card_builds_open();
-    a = one_of(kernel(44)), no = one_of("nonsense");
-    need(!nb_card_builds_close(true) && error_says("compile: NVRTC "));
     nb_card_code_drop(a), nb_card_code_drop(no);
+
+    all = nb_card_builds_open();
+    a = one_of(kernel(45)), no = one_of("nonsense");
+    need(!nb_card_builds_close(all, true) && error_says("compile: NVRTC "));
+    nb_card_code_drop(a), nb_card_code_drop(no);
+
+    all = nb_card_builds_open();
+    need(nb_card_builds_beside(count_up, &done));
+    need(!nb_card_builds_close(all, true) && error_says("too many"));
     need(nb_memory_live() == 0);
 }
 
@@ -428,20 +445,102 @@ static void what_is_gathered_is_built_together(void **state)
     cards_alone(build_gathered, "NABLA_NUM_THREADS=1");
 }
 
+/* Texts that join others: each with a type and a macro of the same name. */
+static const char *joining(int i)
+{
+    static char text[20][300];
+    snprintf(text[i], sizeof *text,
+             NB_CARD_JOINS "#undef N\n"
+                           "#define N %d\n"
+                           "typedef %s T;\n"
+                           "extern \"C\" __global__ void k(float *x)\n"
+                           "{\n"
+                           "    x[threadIdx.x] = (T)(N + 0.5);\n"
+                           "}\n",
+             i, i % 2 ? "int" : "float");
+    return text[i];
+}
+
+enum { JOINING = 19, STEP = 32 };
+
+static void build_joining(void)
+{
+    nb_card *c = cards_first();
+    nb_card_code *k[JOINING];
+    float got[JOINING] = {0};
+    size_t room;
+    nb_card_builds all = nb_card_builds_open();
+    for (int i = 0; i < JOINING; i++)
+        k[i] = one_of(joining(i));
+    need(nb_card_builds_close(all, true) && made() == JOINING);
+    char *y = nb_card_alloc(c, JOINING * STEP, &room);
+    need(y);
+    for (int i = 0; i < JOINING; i++) {
+        char *at = y + i * STEP;
+        unsigned one[3] = {1, 1, 1};
+        need(nb_card_launch(c, k[i], one, one, 0, (void *[]){&at}, "k"));
+        need(nb_card_get(c, &got[i], at, sizeof(float)));
+        need(got[i] == (float)i + (i % 2 ? 0 : 0.5f));
+        nb_card_code_drop(k[i]);
+    }
+    nb_card_free(c, y, room);
+    need(nb_memory_live() == 0);
+}
+
+static void build_one_of_those(void)
+{
+    nb_card_code *k = one_of(joining(7)), *new = one_of(joining(19));
+    nb_card_build_stats now = nb_card_build_stats_get();
+    need(now.disk_hits == 1 && now.misses == 1);
+    nb_card_code_drop(k), nb_card_code_drop(new);
+}
+
+/* Every text has its entry, and those compiled as one have one more. */
+static void texts_may_be_compiled_together(void **state)
+{
+    (void)state;
+    cards_alone(build_joining, "NABLA_NUM_THREADS=3");
+    assert_int_equal(folder_count(cards_folder), JOINING + 3);
+    cards_alone(build_joining, "NABLA_NUM_THREADS=1");
+    cards_alone(build_one_of_those, "");
+    assert_int_equal(folder_count(cards_folder), JOINING + 4);
+}
+
+static void join_wrongly(void)
+{
+    nb_card *c = cards_first();
+    nb_card_code *k[3];
+    nb_card_source s[3] = {
+        {joining(0), "k"}, {NB_CARD_JOINS "nonsense\n", "k"}, {two, "one"}};
+    need(!nb_card_build(c, 3, s, k) && !k[0]);
+    need(strstr(nb_error_message(), "compile: NVRTC ") && error_says("error"));
+    need(nb_card_build(c, 1, s, k));
+    nb_card_code_drop(k[0]);
+    need(nb_memory_live() == 0);
+}
+
+static void a_wrong_text_among_others_fails_them(void **state)
+{
+    (void)state;
+    cards_alone(join_wrongly, "NABLA_NUM_THREADS=1");
+}
+
 static void gather_without_memory(void)
 {
     nb_card *c = cards_first();
-    nb_card_source s[2] = {{kernel(45), "k"}, {two, "two"}};
-    nb_card_code *k[2];
+    nb_card_source s[] = {
+        {kernel(45), "k"}, {joining(1), "k"}, {joining(2), "k"}, {two, "two"}};
+    enum { N = sizeof s / sizeof *s };
+    nb_card_code *k[N];
     for (int64_t i = 1, done = 0; !done; i++) {
         nb_fault_set(i);
-        nb_card_builds_open();
-        bool asked = nb_card_build(c, 2, s, k);
-        bool ok = nb_card_builds_close(asked);
+        nb_card_builds all = nb_card_builds_open();
+        bool asked = nb_card_build(c, N, s, k);
+        bool ok = nb_card_builds_close(all, asked);
         done = nb_fault_is_set();
         nb_fault_set(0);
         need(ok ? done : nb_error_code() == NB_EMEMORY);
-        for (int j = 0; j < 2 && asked; j++)
+        for (int j = 0; j < N && asked; j++)
             nb_card_code_drop(k[j]);
         nb_error_clear();
         need(nb_memory_live() == 0);
@@ -661,6 +760,8 @@ int main(void)
         TEST(equal_kernels_are_one),
         TEST(kernels_of_one_text_are_compiled_once),
         TEST(what_is_gathered_is_built_together),
+        TEST(texts_may_be_compiled_together),
+        TEST(a_wrong_text_among_others_fails_them),
         TEST(gathering_may_run_out_of_memory),
         TEST(damaged_files_are_made_again),
         TEST(what_the_driver_refuses_is_made_again),

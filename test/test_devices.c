@@ -4,6 +4,7 @@
  * Runs on the card of the machine, or on the simulated one where there is
  * none, whose memory the CPU cannot touch; every test in a process of its
  * own. */
+#include "backend/cuda/build.h"
 #include "backend/cuda/memory.h"
 #include "core/tensor.h"
 #include "nabla/nabla.h"
@@ -13,6 +14,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -245,6 +247,29 @@ TEST(views_may_begin_anywhere)
     nb_scope_close(0, NULL);
 }
 
+/* One number all over is written by one kernel, however many there are. */
+TEST(fills_of_any_size_share_a_kernel)
+{
+    cards_first();
+    need(nb_scope_open() == NB_OK);
+    nb_tensor *x = nb_constant(NB_F32, 1, (int64_t[]){1}, (float[]){2.5f});
+    x = nb_to_device(x, 1);
+    need(nb_realize(x) == NB_OK);
+    nb_card_build_stats before = nb_card_build_stats_get();
+    for (int64_t n = 2; n < 5000; n = 3 * n + 1) {
+        nb_tensor *y = nb_broadcast_to(x, 2, (int64_t[]){n, 3});
+        nb_tensor *copy = nb_device_copy(y);
+        float *got = malloc((size_t)n * 12);
+        need(copy && got && nb_read(copy, NB_F32, got) == NB_OK);
+        for (int64_t i = 0; i < 3 * n; i++)
+            need(got[i] == 2.5f);
+        free(got);
+    }
+    nb_card_build_stats now = nb_card_build_stats_get();
+    need(now.misses - before.misses <= 1);
+    nb_scope_close(0, NULL);
+}
+
 /* Programs of one call are known again by what tells it apart: its op, its
  * attributes, which inputs are one, what is a number. */
 TEST(calls_that_are_alike_are_told_apart)
@@ -285,6 +310,7 @@ int main(void)
         cmocka_unit_test(executables_tell_devices_apart),
         cmocka_unit_test(keys_are_made_where_numbers_are),
         cmocka_unit_test(files_take_what_is_on_a_card),
+        cmocka_unit_test(fills_of_any_size_share_a_kernel),
         cmocka_unit_test(calls_that_are_alike_are_told_apart),
     };
     return cmocka_run_group_tests(tests, cards_open, cards_close);

@@ -51,6 +51,7 @@ bool nb_card_print_nest(nb_exec *e, int s, nb_card_texts *to)
 {
     nb_card_step *k = &e->on_card[s];
     const nb_nest *x = e->plan->step[s].nest;
+    nb_text_add(&to->text[to->n], "%s", NB_CARD_JOINS);
     if (!nb_print_nest(&to->text[to->n], x, "kernel", &k->how)) return false;
     if (!find_params(k, x)) return false;
     k->blocks = nb_printed_blocks(&k->how, x);
@@ -97,14 +98,15 @@ bool nb_card_load(nb_exec *e)
     nb_card_texts x = {.step = nb_alloc(most * sizeof *x.step),
                        .text = nb_alloc_zero(most * sizeof *x.text)};
     if (!e->on_card) e->on_card = nb_alloc_zero(most * sizeof *e->on_card);
-    nb_card_builds_open();
+    nb_card_builds all = nb_card_builds_open();
     bool ok = nb_card_at(e->device - 1) && x.step && x.text && e->on_card &&
               nb_card_find_by_value(e) && nb_card_find_calls(e) &&
               print_all(e, &x) && build_all(e, &x);
     for (size_t i = 0; x.text && i < most; i++)
         nb_text_free(&x.text[i]);
     nb_free(x.text), nb_free(x.step);
-    ok = nb_card_builds_close(ok) && nb_card_cut(e);
+    ok = nb_card_builds_close(all, ok) && nb_card_cut(e);
+    if (ok) nb_card_find_workspace(e);
     if (!ok) nb_card_unload(e);
     return ok;
 }
@@ -125,11 +127,12 @@ bool nb_card_load_like(nb_exec *e, const nb_exec *from)
 {
     size_t n = (size_t)e->plan->nsteps + 1;
     e->on_card = nb_alloc_zero(n * sizeof *e->on_card);
-    nb_card_builds_open();
+    nb_card_builds all = nb_card_builds_open();
     bool ok = e->on_card && nb_card_find_by_value(e) && nb_card_find_calls(e);
     for (int s = 0; ok && s < e->plan->nsteps; s++)
         ok = like(e, &from->on_card[s], s);
-    ok = nb_card_builds_close(ok) && nb_card_cut(e);
+    ok = nb_card_builds_close(all, ok) && nb_card_cut(e);
+    if (ok) nb_card_find_workspace(e);
     if (!ok) nb_card_unload(e);
     return ok;
 }

@@ -35,11 +35,17 @@ bool nb_card_find_calls(nb_exec *e)
         snprintf(k->what, sizeof k->what, "%s",
                  p->graph->line[p->step[s].line].op->name);
         ok = p->step[s].gemm ? nb_card_find_product(e, s) : find_job(e, s);
-        if (ok && k->job && k->job->workspace > e->workspace)
-            e->workspace = k->job->workspace;
     }
     nb_scope_close(0, NULL);
     return ok;
+}
+
+void nb_card_find_workspace(nb_exec *e)
+{
+    for (int s = 0; s < e->plan->nsteps; s++) {
+        const nb_card_job *j = e->on_card[s].job;
+        if (j && j->workspace > e->workspace) e->workspace = j->workspace;
+    }
 }
 
 bool nb_card_is_job(const nb_exec *e, int s)

@@ -63,6 +63,7 @@ static bool launch_copy(nb_card *card, const nb_nest *x, char *to,
     nb_text text = {0};
     nb_printed how;
     nb_card_code *code = NULL;
+    nb_text_add(&text, "%s", NB_CARD_JOINS);
     bool ok = nb_print_nest(&text, x, "kernel", &how);
     nb_card_source source = {nb_text_get(&text), "kernel"};
     ok = ok && nb_card_build(card, 1, &source, &code);

@@ -42,6 +42,7 @@ void nb_card_put_blocks(const nb_exec *e, int s, char *const *block,
 
 /* Jobs of e's calls and products, prepared. */
 bool nb_card_find_calls(nb_exec *e);
+void nb_card_find_workspace(nb_exec *e); /* once they are built */
 
 /* The job of step s, a product of matrices. */
 bool nb_card_find_product(nb_exec *e, int s);

@@ -561,8 +561,8 @@ static bool run_scoped(nb_exec *e, nb_tensor *const *x, nb_tensor **y,
 static bool run_on_card(nb_exec *e, nb_tensor *const *x, nb_tensor **y,
                         const nb_run_watch *watch)
 {
-    nb_card_builds_open();
-    return nb_card_builds_close(run_scoped(e, x, y, watch));
+    nb_card_builds all = nb_card_builds_open();
+    return nb_card_builds_close(all, run_scoped(e, x, y, watch));
 }
 
 /* Loops lend nothing but results, and need no scope. */

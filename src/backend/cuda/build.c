@@ -5,45 +5,48 @@
  * threads may so come to the same code at the same time, and both keep theirs. */
 #include "backend/cuda/build.h"
 
-#include "backend/cuda/code.h"
+#include "backend/cuda/make.h"
 #include "backend/cuda/nvrtc.h"
 #include "base/memory.h"
-#include "base/pool.h"
-#include "base/text.h"
 
-#include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum { BUCKETS = 1024 };
 
 static struct {
     pthread_mutex_t lock;
     nb_card_image *bucket[BUCKETS];
-    atomic_int_fast64_t hits, disk_hits, misses, compile_ns;
+    atomic_int_fast64_t hits;
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* What this thread gathers: texts to be compiled, and a reference to each
- * kernel that was asked for. */
+typedef struct chore {
+    nb_card_chore *run;
+    void *ctx;
+} chore;
+
+/* What this thread gathers: texts to be compiled, a reference to each kernel
+ * that was asked for, and what is to be done beside. */
 static _Thread_local struct {
     int depth;
     nb_card_image **image;
     int n, room;
     nb_card_code **held;
     int nheld, held_room;
+    chore *chore;
+    int nchores, chore_room;
 } gathered;
 
-static nb_disk_key key_of(const nb_card *c, const char *text)
+typedef struct chores {
+    const chore *at;
+    int n;
+    bool ok;
+} chores;
+
+static void run_chores(void *ctx)
 {
-    char target[64];
-    snprintf(target, sizeof target, "cuda %d.%d nvrtc %d", c->major, c->minor,
-             nb_nvrtc_version());
-    const char *parts[] = {text, target, nb_version()};
-    nb_disk_key key = {{0x3fd5a7c1e09b6428u, 0x81c26fbd9e47d035u}};
-    for (int i = 0; i < 2; i++)
-        for (int p = 0; p < 3; p++)
-            key.part[i] = nb_hash(key.part[i], parts[p], strlen(parts[p]));
-    return key;
+    chores *c = ctx;
+    for (int i = 0; i < c->n && c->ok; i++)
+        c->ok = c->at[i].run(c->at[i].ctx);
 }
 
 static nb_card_image **bucket_of(nb_disk_key key)
@@ -56,76 +59,25 @@ static bool is(const nb_card_image *m, const nb_card *c, nb_disk_key key)
     return m->card == c && !memcmp(&m->key, &key, sizeof key);
 }
 
-/* Making */
-
-static int64_t now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-/* What the driver will not load, though it is undamaged, was made for another
- * one: it is compiled again. */
-static bool from_disk(nb_card_image *m)
-{
-    nb_object o;
-    if (!nb_disk_read(m->key, &o)) return false;
-    if (!o.data) return true;
-    bool ok = nb_card_image_load(m, &o);
-    nb_object_free(&o);
-    if (ok)
-        table.disk_hits++;
-    else if (nb_error_code() == NB_EMEMORY || !nb_card_ok(m->card))
-        return false;
-    else
-        nb_error_clear();
-    return true;
-}
-
-/* What cannot be loaded is not written. */
-static bool compiled(nb_card_image *m)
-{
-    nb_object o;
-    const nb_card *c = m->card;
-    int64_t start = now();
-    bool ok = nb_nvrtc_compile(m->text, c->major, c->minor, &o);
-    table.compile_ns += now() - start;
-    if (!ok) return false;
-    ok = nb_card_image_load(m, &o);
-    if (ok) nb_disk_write(m->key, &o);
-    nb_object_free(&o);
-    table.misses++;
-    return ok;
-}
-
-static void publish(nb_card_image *m)
-{
-    pthread_mutex_lock(&table.lock);
-    nb_card_image **at = bucket_of(m->key);
-    m->next = *at;
-    *at = m;
-    pthread_mutex_unlock(&table.lock);
-}
-
-static void make(void *ctx, int64_t i)
-{
-    nb_card_image *m = ((nb_card_image **)ctx)[i];
-    if (from_disk(m) && (m->module || compiled(m))) publish(m);
-}
-
 static bool build_gathered(void)
 {
     int n = gathered.n;
-    bool ok = true;
-    gathered.n = 0;
-    if (n) nb_parallel(n, make, gathered.image);
+    chores c = {gathered.chore, gathered.nchores, true};
+    gathered.n = gathered.nchores = 0;
+    if (!n && !c.n) return true;
+    bool ok =
+        nb_card_images_make(n, gathered.image, c.n ? run_chores : NULL, &c) &&
+        c.ok;
+    pthread_mutex_lock(&table.lock);
     for (int i = 0; i < n; i++) {
-        nb_card_image *m = gathered.image[i];
+        nb_card_image *m = gathered.image[i], **at = bucket_of(m->key);
         nb_free(m->text);
         m->text = NULL;
-        ok = ok && m->module;
+        if (!m->module) continue;
+        m->next = *at;
+        *at = m;
     }
+    pthread_mutex_unlock(&table.lock);
     return ok;
 }
 
@@ -184,7 +136,7 @@ static nb_card_code *add_code(nb_card *c, nb_card_image *m, nb_disk_key key,
 /* A reference for who asks and one that is held. */
 static nb_card_code *ask(nb_card *c, const nb_card_source *s)
 {
-    nb_disk_key key = key_of(c, s->text);
+    nb_disk_key key = nb_card_image_key(c, s->text);
     if (!nb_grow(&gathered.held, &gathered.held_room, gathered.nheld + 1,
                  sizeof(nb_card_code *)))
         return NULL;
@@ -236,23 +188,39 @@ void nb_card_code_drop(nb_card_code *k)
     nb_card_image_free(empty);
 }
 
-void nb_card_builds_open(void)
+nb_card_builds nb_card_builds_open(void)
 {
     gathered.depth++;
+    return (nb_card_builds){gathered.n, gathered.nchores};
 }
 
-bool nb_card_builds_close(bool wanted)
+/* Lets go of what is held. */
+static void forget(void)
 {
-    if (--gathered.depth > 0) return wanted;
-    bool ok = wanted && build_gathered();
-    gathered.n = 0; /* those that are not wanted go with their kernels */
     for (int i = 0; i < gathered.nheld; i++)
         nb_card_code_drop(gathered.held[i]);
-    nb_free(gathered.image), nb_free(gathered.held);
-    gathered.image = NULL;
-    gathered.held = NULL;
-    gathered.room = gathered.nheld = gathered.held_room = 0;
+    nb_free(gathered.image), nb_free(gathered.held), nb_free(gathered.chore);
+    memset(&gathered, 0, sizeof gathered);
+}
+
+/* Images that are not wanted go with their kernels. */
+bool nb_card_builds_close(nb_card_builds b, bool wanted)
+{
+    bool ok = wanted && build_gathered();
+    if (gathered.n > b.images) gathered.n = b.images;
+    if (gathered.nchores > b.chores) gathered.nchores = b.chores;
+    if (--gathered.depth == 0) forget();
     return ok;
+}
+
+bool nb_card_builds_beside(nb_card_chore *run, void *ctx)
+{
+    if (!gathered.depth) return run(ctx);
+    if (!nb_grow(&gathered.chore, &gathered.chore_room, gathered.nchores + 1,
+                 sizeof(chore)))
+        return false;
+    gathered.chore[gathered.nchores++] = (chore){run, ctx};
+    return true;
 }
 
 bool nb_card_build(nb_card *c, int n, const nb_card_source *s,
@@ -264,10 +232,12 @@ bool nb_card_build(nb_card *c, int n, const nb_card_source *s,
     if (!nb_card_enter(c)) return false;
     if (!nb_nvrtc_version())
         return nb_fail(NB_ERUNTIME, "compile: %s", nb_nvrtc_trouble());
-    nb_card_builds_open();
+    bool alone = !gathered.depth;
+    nb_card_builds b = {0};
+    if (alone) b = nb_card_builds_open();
     for (int i = 0; i < n && ok; i++)
         ok = (code[i] = ask(c, &s[i]));
-    ok = nb_card_builds_close(ok);
+    if (alone) ok = nb_card_builds_close(b, ok);
     for (int i = 0; i < n && !ok; i++) {
         nb_card_code_drop(code[i]);
         code[i] = NULL;
@@ -277,6 +247,7 @@ bool nb_card_build(nb_card *c, int n, const nb_card_source *s,
 
 nb_card_build_stats nb_card_build_stats_get(void)
 {
-    return (nb_card_build_stats){table.hits, table.disk_hits, table.misses,
-                                 (double)table.compile_ns / 1e6};
+    nb_card_made m = nb_card_made_get();
+    return (nb_card_build_stats){table.hits, m.read, m.compiled,
+                                 (double)m.ns / 1e6};
 }

@@ -10,15 +10,15 @@
 
 /* A call, prepared; makers put it first in a struct of their own. */
 typedef struct nb_card_job {
-    size_t workspace; /* bytes that it wants beside, of any contents */
+    size_t workspace; /* bytes that it wants beside, of any contents; known
+                       * when what is gathered (build.h) is built */
     int launches;     /* that it is about, if it is no graph; 0: one */
     bool waits;       /* for the card, unless it is part of a graph */
 
     /* Enqueues it on nb_card_stream and waits for nothing, but as said above;
      * what it does depends on the pointers alone, for it may become part of a
-     * graph.  Operands may
-     * begin anywhere; the first result and the workspace are aligned to 64
-     * bytes. */
+     * graph.  Operands may begin anywhere; the first result and the workspace
+     * are aligned to 64 bytes. */
     bool (*run)(struct nb_card_job *j, char *const *in, char *const *out,
                 char *workspace, const char *what);
     void (*free)(struct nb_card_job *j);

@@ -3,15 +3,28 @@
 
 #include "base/memory.h"
 
+#include <stdio.h>
 #include <string.h>
+
+/* Names of those that may come together are told apart by keys. */
+void nb_card_image_calls(const nb_card_image *m, const char *name,
+                         char to[NB_CARD_NAME])
+{
+    int n = snprintf(to, NB_CARD_NAME, "%s", name);
+    if (m->joins && n < NB_CARD_NAME)
+        snprintf(to + n, NB_CARD_NAME - (size_t)n, "_%016llx",
+                 (unsigned long long)m->key.part[0]);
+}
 
 static bool find_function(nb_card_code *k)
 {
     nb_card *c = k->image->card;
     const nb_cuda *api = c->api;
+    char called[NB_CARD_NAME];
     void *f = NULL;
     int shared = 0;
-    if (!nb_card_check(c, api->ModuleGetFunction(&f, k->image->module, k->name),
+    nb_card_image_calls(k->image, k->name, called);
+    if (!nb_card_check(c, api->ModuleGetFunction(&f, k->image->module, called),
                        k->name) ||
         !nb_card_check(
             c, api->FuncGetAttribute(&k->registers, NB_CUDA_FUNC_REGISTERS, f),
@@ -43,6 +56,7 @@ nb_card_image *nb_card_image_new(nb_card *c, nb_disk_key key, const char *text)
     if (!m) return NULL;
     m->card = c;
     m->key = key;
+    m->joins = !strncmp(text, NB_CARD_JOINS, strlen(NB_CARD_JOINS));
     if ((m->text = nb_copy_text(text))) return m;
     nb_free(m);
     return NULL;

@@ -9,6 +9,7 @@ typedef struct nb_card_image {
     nb_card *card;
     nb_disk_key key;
     char *text;          /* until it is compiled */
+    bool joins;          /* NB_CARD_JOINS */
     void *module;        /* NULL: not loaded yet */
     nb_card_code *codes; /* and the next: with the lock of build.c, once it is
                           * in its table */
@@ -28,6 +29,11 @@ struct nb_card_code {
 
 nb_card_image *nb_card_image_new(nb_card *c, nb_disk_key key, const char *text);
 void nb_card_image_free(nb_card_image *m); /* without codes, by now */
+
+/* What the kernel is called in its code. */
+enum { NB_CARD_NAME = 96 };
+void nb_card_image_calls(const nb_card_image *m, const char *name,
+                         char to[NB_CARD_NAME]);
 
 /* Loads it, with all its codes; or none of it. */
 bool nb_card_image_load(nb_card_image *m, const nb_object *o);

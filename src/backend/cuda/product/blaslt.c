@@ -4,6 +4,7 @@
  * result stored by rows is that of C' = B' A'. */
 #include "backend/cuda/product/blaslt_parts.h"
 
+#include "backend/cuda/build.h"
 #include "backend/cuda/find.h"
 #include "backend/cuda/parts.h"
 #include "base/dl.h"
@@ -340,14 +341,19 @@ bool nb_blaslt_takes(nb_card *c, const nb_gemm *g)
     return ok && found;
 }
 
+static bool choose(void *call)
+{
+    nb_blaslt_call *b = call;
+    if (!nb_blaslt_choose(b)) return false;
+    if (b->choice.workspace) b->job.workspace = b->choice.workspace + ALIGN;
+    return true;
+}
+
 nb_card_job *nb_blaslt_job(nb_card *c, const nb_gemm *g)
 {
     nb_blaslt_call *b = open_call(c, g);
     if (!b) return NULL;
-    if (nb_blaslt_choose(b)) {
-        if (b->choice.workspace) b->job.workspace = b->choice.workspace + ALIGN;
-        return &b->job;
-    }
+    if (nb_card_builds_beside(choose, b)) return &b->job;
     close_call(&b->job);
     return NULL;
 }

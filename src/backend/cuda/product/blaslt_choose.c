@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,9 +22,11 @@ enum {
     REDUCTION_COMPUTE = 2
 };
 
-enum { TRIED = 16, TIMES = 4, PARTS = 6 };
+enum { TRIED = 16, TIMES = 4, PARTS = 6, KNOWN = 512 };
 
-static const double worth_trying = 4e9; /* operations */
+/* Operations: of a product that is worth trying, and of all times that it is
+ * tried, once at least. */
+static const double worth_trying = 4e9, enough = 1e12;
 
 /* What is tried instead of the first has to be so much faster. */
 static const float gain = 0.98f;
@@ -136,16 +139,23 @@ static bool make_room(trial *t)
     return t->workspace;
 }
 
+static int times_of(const nb_gemm *g)
+{
+    double n = enough / nb_gemm_flops(g);
+    return n < 1 ? 1 : n > TIMES ? TIMES : (int)n;
+}
+
 /* Milliseconds of a few, or a negative number if it does not run. */
 static float time_of(trial *t, const nb_blaslt_choice *c)
 {
     const nb_cuda *cu = t->b->card->api;
     void *stream = t->b->card->stream;
+    int times = times_of(&t->b->g);
     float ms = -1;
     t->b->choice = *c;
     bool ok = nb_blaslt_once(t->b, t->at, t->workspace, "trying a product") &&
               !cu->EventRecord(t->from, stream);
-    for (int i = 0; ok && i < TIMES; i++)
+    for (int i = 0; ok && i < times; i++)
         ok = nb_blaslt_once(t->b, t->at, t->workspace, "trying a product");
     ok = ok && !cu->EventRecord(t->to, stream) &&
          !cu->EventSynchronize(t->to) &&
@@ -226,13 +236,44 @@ static nb_disk_key key_of(const nb_blaslt_call *b)
     return key;
 }
 
+/* Choices of this process by their keys; another may take the place of one. */
+static struct {
+    pthread_mutex_t lock;
+    struct {
+        nb_disk_key key;
+        nb_blaslt_choice choice;
+    } at[KNOWN];
+} known = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static bool remember(nb_disk_key key, nb_blaslt_choice *c)
+{
+    size_t i = key.part[0] % KNOWN;
+    pthread_mutex_lock(&known.lock);
+    bool there = !memcmp(&known.at[i].key, &key, sizeof key);
+    if (there) *c = known.at[i].choice;
+    pthread_mutex_unlock(&known.lock);
+    return there;
+}
+
+static void note(nb_disk_key key, const nb_blaslt_choice *c)
+{
+    size_t i = key.part[0] % KNOWN;
+    pthread_mutex_lock(&known.lock);
+    known.at[i].key = key;
+    known.at[i].choice = *c;
+    pthread_mutex_unlock(&known.lock);
+}
+
 static bool recall(nb_disk_key key, nb_blaslt_choice *c)
 {
     nb_object o = {0};
+    if (remember(key, c)) return true;
     bool there = nb_disk_read(key, &o) && o.data && o.n == sizeof *c;
     if (there) memcpy(c, o.data, sizeof *c);
     nb_object_free(&o);
-    return there && c->workspace <= NB_BLASLT_WORKSPACE;
+    there = there && c->workspace <= NB_BLASLT_WORKSPACE;
+    if (there) note(key, c);
+    return there;
 }
 
 static bool is_tuned(const nb_gemm *g)
@@ -253,6 +294,7 @@ bool nb_blaslt_choose(nb_blaslt_call *b)
     if (!n) return nb_fail(NB_ERUNTIME, "cuBLASLt: no algorithm fits");
     if (n > 1) best = try_all(b, found, n);
     b->choice = found[best];
+    if (tuned) note(key, &b->choice);
     if (tuned)
         nb_disk_write(key, &(nb_object){&b->choice, sizeof b->choice, 0});
     return true;
