@@ -65,6 +65,14 @@ static nb_tensor *slope(nb_tensor *x)
     return nb_cast(nb_mul(e, nb_num(0.5)), nb_dtype_of(x));
 }
 
+/* The logarithm of a sum of exponentials, in some rows of infinite ones. */
+static nb_tensor *infinite(nb_tensor *x, nb_tensor *u)
+{
+    nb_tensor *y = nb_cast(x, NB_F32), *by = nb_cast(column(u), NB_F32);
+    y = nb_div(y, nb_cast(nb_greater(by, nb_num(0)), NB_F32));
+    return nb_cast(nb_logsumexp(y, 1, (int64_t[]){-1}, false), nb_dtype_of(x));
+}
+
 FN(chain, nb_add(nb_mul(x[X], x[W]), nb_mul(x[X], x[X])))
 FN(both, nb_mul(nb_add(x[X], x[W]), column(x[U])))
 FN(turned, nb_add(turn(x[X]), column(x[W])))
@@ -75,6 +83,7 @@ FN(columns, nb_softmax(x[X], 0))
 FN(weights, norm(x[X], x[W]))
 FN(labels, loss(x[X], x[I]))
 FN(slopes, slope(x[X]))
+FN(infinities, infinite(x[X], x[U]))
 FN(rows, along(nb_reduce_sum, square(x[X]), -1, false))
 FN(sums, along(nb_reduce_sum, square(x[X]), 0, false))
 FN(all, nb_reduce_sum(square(x[X]), -1, NULL, false))
@@ -85,14 +94,23 @@ FN(shifted, nb_add(x[X], nb_roll(x[X], 1, (int64_t[]){1}, (int64_t[]){1})))
 static const struct {
     const char *name;
     nb_status (*body)(void *, int, nb_tensor *const *, int *, nb_tensor **);
-} functions[] = {{"chain", chain},     {"both", both},
-                 {"turned", turned},   {"turned sum", turned_sum},
-                 {"flat", flat},       {"softmax", softmax},
-                 {"columns", columns}, {"weights", weights},
-                 {"labels", labels},   {"slopes", slopes},
-                 {"rows", rows},       {"sums", sums},
-                 {"all", all},         {"most", most},
-                 {"totals", totals},   {"shifted", shifted}};
+} functions[] = {{"chain", chain},
+                 {"both", both},
+                 {"turned", turned},
+                 {"turned sum", turned_sum},
+                 {"flat", flat},
+                 {"softmax", softmax},
+                 {"columns", columns},
+                 {"weights", weights},
+                 {"labels", labels},
+                 {"slopes", slopes},
+                 {"rows", rows},
+                 {"sums", sums},
+                 {"all", all},
+                 {"most", most},
+                 {"totals", totals},
+                 {"shifted", shifted},
+                 {"infinities", infinities}};
 
 static const int64_t shapes[][2] = {
     {1, 1},    {1, 17},    {32, 32},  {33, 65},    {64, 96},   {70, 130},

@@ -105,12 +105,25 @@ static void take_pairs(nb_printer *p, int q)
     }
 }
 
+/* Numbers of a vector become halves. */
+static void pack(nb_printer *p, int k)
+{
+    nb_print_line(p);
+    OUT(p, "#pragma unroll");
+    nb_print_line(p);
+    OUT(p,
+        "for (int l = 0; l < %d; l += 2) ((u32 *)&y%d)[l / 2] = "
+        "pack_%s(z%d[l], z%d[l + 1]);",
+        p->w.lanes, k, nb_cuda_type(nb_printer_value(p, k)->stored), k, k);
+}
+
 static void store_vectors(nb_printer *p, int q)
 {
     for (int k = 0; k < p->x->n; k++) {
         const nb_nest_value *v = nb_printer_value(p, k);
         if (v->kind != NB_NEST_STORE || !p->w.needed[q][k]) continue;
         if (!nb_cuda_is_vector(&p->w, v)) continue;
+        if (nb_cuda_is_packed(&p->w, k)) pack(p, k);
         nb_print_line(p);
         OUT(p, p->w.ragged ? "if (live) give(" : "if (live) ");
         vector_address(p, k, !p->w.ragged);
@@ -129,11 +142,19 @@ static void declare_stores(nb_printer *p, int q)
         if (!nb_cuda_is_vector(&p->w, v)) continue;
         nb_print_line(p);
         OUT(p, "V%d_%s y%d;", p->w.lanes, nb_cuda_stored(v->stored), k);
+        if (nb_cuda_is_packed(&p->w, k)) OUT(p, " f32 z%d[%d];", k, p->w.lanes);
     }
 }
 
 static void store_one(nb_printer *p, int k)
 {
+    if (nb_cuda_is_packed(&p->w, k)) {
+        nb_print_line(p);
+        OUT(p, "z%d[l] = ", k);
+        nb_print_name(p, nb_cuda_unrounded(&p->w, k));
+        OUT(p, ";");
+        return;
+    }
     if (nb_cuda_is_vector(&p->w, nb_printer_value(p, k))) {
         nb_print_store(p, k);
         return;

@@ -19,6 +19,7 @@ const char *nb_cuda_stored(nb_dtype d);
  *     word_u32(n, key0, key1, low, high), word_u64
  *     divisor, divide_by(y), divided(x, divisor)
  *     exp_low(x)              of x not above 0
+ *     pack_f16(x, y)          two as they lie in memory; pack_bf16
  *     pairs_K(y, x)           of value K, which is paired
  *     take<V>(p, at, end, whole, fill), give(p, at, end, whole, x)
  *     hide(x)                 of what is kept as it lies in memory */

@@ -23,17 +23,34 @@ static const char divisors[] =
     "    return (rest == rest ? fmaf(rest, d.r, q) : q) * d.scale;\n"
     "}\n";
 
-/* e^x for x not above 0: 2^t with t = x / ln 2 rounded, times what t lacks,
- * 1 + (x - t ln 2).  Below -104 it is 0. */
+/* e^x for x not above 0: 2^t with t = x / ln 2, rounded away from 0 by a
+ * constant that is too large, times what t lacks, 1 + (x - t ln 2), which is not
+ * below 1.  Where that is no number, because x is infinite or e^x is, 2^t is
+ * right, and what is above 0 without being too large is right to some digits
+ * less. */
 static const char low_exp[] =
     "FN f32 exp_low(f32 x)\n"
     "{\n"
-    "    f32 y, t;\n"
-    "    asm(\"max.NaN.f32 %0, %1, %2;\" : \"=f\"(x) : \"f\"(x), "
-    "\"f\"(-104.0f));\n"
-    "    t = x * 1.44269504f;\n"
+    "    f32 y, t = x * 1.4426951f;\n"
     "    asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(t));\n"
-    "    return fmaf(y, fmaf(t, -0.693147181f, x), y);\n"
+    "    return fmaxf(y, fmaf(y, fmaf(t, -0.693147181f, x), y));\n"
+    "}\n";
+
+/* Halves of a vector, two by one instruction. */
+static const char packing[] =
+    "FN u32 pack_f16(f32 x, f32 y)\n"
+    "{\n"
+    "    u32 z;\n"
+    "    asm(\"cvt.rn.f16x2.f32 %0, %1, %2;\" : \"=r\"(z) : \"f\"(y), "
+    "\"f\"(x));\n"
+    "    return z;\n"
+    "}\n"
+    "FN u32 pack_bf16(f32 x, f32 y)\n"
+    "{\n"
+    "    u32 z;\n"
+    "    asm(\"cvt.rn.bf16x2.f32 %0, %1, %2;\" : \"=r\"(z) : \"f\"(y), "
+    "\"f\"(x));\n"
+    "    return z;\n"
     "}\n";
 
 /* Vectors that reach over the ends of their row. */
@@ -92,7 +109,7 @@ static void pairs(nb_text *t, const nb_cuda_walk *w)
 
 /* What kernels of these need. */
 typedef struct needs {
-    bool wide, divides, hides, low, ragged;
+    bool wide, divides, hides, low, ragged, packs;
 } needs;
 
 static void find_needs(const nb_cuda_walk *w, needs *all)
@@ -103,6 +120,7 @@ static void find_needs(const nb_cuda_walk *w, needs *all)
         all->divides |= nb_cuda_is_divisor(w, k);
         all->hides |= w->raw[k];
         all->low |= nb_cuda_is_below_one(w, k);
+        all->packs |= nb_cuda_is_packed(w, k);
     }
 }
 
@@ -115,6 +133,7 @@ void nb_cuda_prelude_forms(nb_text *t, int n, const nb_cuda_walk *const *w)
     if (all.divides) nb_text_add(t, "%s", divisors);
     if (all.hides) nb_text_add(t, "%s", hiding);
     if (all.low) nb_text_add(t, "%s", low_exp);
+    if (all.packs) nb_text_add(t, "%s", packing);
     if (all.ragged) nb_text_add(t, "%s", reaching);
     for (int i = 0; i < n; i++)
         pairs(t, w[i]);

@@ -267,8 +267,39 @@ bool nb_cuda_is_below_one(const nb_cuda_walk *w, int k)
         d->compute != NB_F32)
         return false;
     const nb_nest_value *most = &w->nest->value[d->arg[1]];
+    if (most->kind == NB_NEST_SCALAR && most->scalar == NB_S_select) {
+        const nb_nest_value *test = &w->nest->value[most->arg[0]];
+        most = &w->nest->value[most->arg[2]];
+        if (test->kind != NB_NEST_SCALAR || test->scalar != NB_S_isinf ||
+            &w->nest->value[test->arg[0]] != most)
+            return false;
+    }
     return most->kind == NB_NEST_REDUCE && most->reduce == NB_MAX &&
            most->arg[0] == d->arg[0];
+}
+
+static bool converts(const nb_nest_value *v, nb_dtype from, nb_dtype to)
+{
+    return v->kind == NB_NEST_CONVERT && v->compute == from && v->dtype == to;
+}
+
+int nb_cuda_unrounded(const nb_cuda_walk *w, int k)
+{
+    const nb_nest_value *all = w->nest->value;
+    int x = all[k].arg[0], half = all[x].arg[0];
+    if (!converts(&all[x], all[k].stored, NB_F32) || w->kept[x] >= 0) return x;
+    if (!converts(&all[half], NB_F32, all[k].stored) || w->kept[half] >= 0)
+        return x;
+    return all[half].arg[0];
+}
+
+bool nb_cuda_is_packed(const nb_cuda_walk *w, int k)
+{
+    const nb_nest_value *v = &w->nest->value[k];
+    bool half = v->stored == NB_BF16 || v->stored == NB_F16;
+    return v->kind == NB_NEST_STORE && half && nb_cuda_is_vector(w, v) &&
+           (w->inside[k] || !w->columns) &&
+           w->nest->value[v->arg[0]].dtype == NB_F32;
 }
 
 /* Whether v, a load, is kept as it lies in memory. */

@@ -85,9 +85,13 @@ bool nb_cuda_is_quotient(const nb_cuda_walk *w, int k);
 /* Whether k is the largest or the smallest of halves in memory: those are
  * compared in pairs, as they lie there. */
 bool nb_cuda_is_paired(const nb_cuda_walk *w, int k);
-/* Whether k is the exponential of a number that is not above 0: one less the
- * largest of its kind. */
+/* Whether k is the exponential of a number that is not above 0, or infinite: one
+ * less the largest of its kind, unless that is infinite. */
 bool nb_cuda_is_below_one(const nb_cuda_walk *w, int k);
+/* Whether k stores vectors of halves, rounded in pairs; the number that it
+ * rounds. */
+bool nb_cuda_is_packed(const nb_cuda_walk *w, int k);
+int nb_cuda_unrounded(const nb_cuda_walk *w, int k);
 
 static inline int nb_cuda_threads(const nb_cuda_walk *w)
 {
