@@ -41,7 +41,8 @@ static bool is_like(const nb_nest *x, const nb_nest *y)
     for (int a = free; a < x->naxes; a++)
         if (x->size[a] != y->size[a]) return false;
     for (int k = 0; k < x->n; k++)
-        if (!nb_nest_same_value(x, y, k)) return false;
+        if (!nb_nest_same_value(x->naxes, &x->value[k], &y->value[k]))
+            return false;
     return true;
 }
 

@@ -284,10 +284,10 @@ uint64_t nb_nest_hash(const nb_nest *x)
     return h;
 }
 
-bool nb_nest_same_value(const nb_nest *x, const nb_nest *y, int k)
+bool nb_nest_same_value(int naxes, const nb_nest_value *v,
+                        const nb_nest_value *w)
 {
-    const nb_nest_value *v = &x->value[k], *w = &y->value[k];
-    size_t strides = (size_t)x->naxes * sizeof *v->stride;
+    size_t strides = (size_t)naxes * sizeof *v->stride;
     if (v->kind != w->kind || v->dtype != w->dtype || v->axes != w->axes ||
         v->compute != w->compute || v->scalar != w->scalar ||
         v->reduce != w->reduce || v->bits != w->bits || v->next != w->next)

@@ -143,9 +143,10 @@ bool nb_nest_can_lead(const nb_nest *x, int64_t rows, int *lead, int64_t *low);
  * given. */
 uint64_t nb_nest_hash(const nb_nest *x);
 
-/* Whether value k of two nests with as many axes does the same, at the same
- * places of its buffer. */
-bool nb_nest_same_value(const nb_nest *x, const nb_nest *y, int k);
+/* Whether values of nests with so many axes do the same, at the same places of
+ * their buffers. */
+bool nb_nest_same_value(int naxes, const nb_nest_value *v,
+                        const nb_nest_value *w);
 
 /* Its text: axes, then one line a value. */
 void nb_nest_print(const nb_nest *x, nb_text *t);

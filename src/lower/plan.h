@@ -114,6 +114,7 @@ char *nb_plan_text(const nb_plan *p);
 bool nb_plan_nodes(nb_plan *p); /* stand-ins, lines that only look */
 bool nb_plan_stand_ins(nb_plan *p);
 bool nb_plan_fuse(nb_plan *p);                    /* nests, steps */
+bool nb_plan_share(nb_plan *p);                   /* sums of the same memory */
 bool nb_plan_bytes(nb_plan *p);                   /* sizes of blocks */
 bool nb_plan_batch(nb_plan *p);                   /* steps side by side */
 bool nb_plan_memory(nb_plan *p);                  /* blocks */

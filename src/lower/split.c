@@ -20,6 +20,7 @@ enum {
     MAX_CHUNKS = 64,
     CARD_UNITS = 1 << 11, /* of a card's work: a few for each processor */
     CARD_CHUNK = 1 << 11,
+    CARD_ACROSS = 1 << 8, /* the least, where columns of vectors are summed */
     CARD_SIDE = 32,
     CARD_VECTOR = 8,
     FAR = 1 << 13,
@@ -135,7 +136,8 @@ static int64_t card_chunks(const nb_nest *x, int a, int64_t *size)
 {
     int64_t each = nb_nest_points(x) / nb_nest_units(x);
     int64_t n = CARD_UNITS / card_units(x);
-    if (n > each / CARD_CHUNK) n = each / CARD_CHUNK;
+    int64_t least = goes_across(x) ? CARD_ACROSS : CARD_CHUNK;
+    if (n > each / least) n = each / least;
     if (n > x->size[a]) n = x->size[a];
     *size = pieces(x->size[a], n);
     if (*size >= CARD_VECTOR || x->size[a] % CARD_VECTOR == 0)

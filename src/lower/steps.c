@@ -361,5 +361,6 @@ bool nb_plan_steps(nb_fusion *f)
         ok = add_step(f, order[i], value);
     nb_free(value);
     nb_free(order);
-    return ok && nb_plan_ends(f->plan) && split_all(f->plan);
+    return ok && nb_plan_ends(f->plan) && nb_plan_share(f->plan) &&
+           split_all(f->plan);
 }

@@ -15,10 +15,9 @@ struct nb_card_step {
     nb_card_code *code;
     nb_printed how;
     int64_t blocks;
-    char *args; /* pointers, then parameters; or those of members */
-    int *with,
-        nwith;    /* of a launch of several nests: their steps, this first */
-    bool follows; /* it is among those of an earlier step */
+    char *args;       /* pointers, then parameters; or those of members */
+    int nwith, *with; /* of several nests in one launch: their steps */
+    bool follows;     /* it is among those of an earlier step */
     nb_card_job *job;
     char what[96]; /* the ops, for errors */
 };
