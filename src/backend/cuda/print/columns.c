@@ -54,9 +54,71 @@ void nb_print_column(nb_printer *p, int q)
     nb_print_level(p, 0, false);
 }
 
+static size_t exchanged(const nb_printer *p, int k)
+{
+    return (size_t)(nb_cuda_threads(&p->w) * p->w.lanes) *
+           nb_dtype_size(nb_printer_value(p, k)->dtype);
+}
+
+/* Whether all totals of a block go through shared memory at once; the bytes of
+ * it that the widest take. */
+static bool meet(const nb_printer *p, size_t *bytes)
+{
+    enum { ROOM = 40 << 10 };
+    *bytes = 0;
+    for (int k = 0; k < p->x->n; k++)
+        if (is_total(p, k) && exchanged(p, k) > *bytes)
+            *bytes = exchanged(p, k);
+    return p->w.team > 1 && *bytes <= ROOM;
+}
+
+/* The totals of value k: each column by one thread, member after member. */
+static void bring_together(nb_printer *p, int k)
+{
+    const nb_cuda_walk *w = &p->w;
+    const char *type = nb_cuda_type(nb_printer_value(p, k)->dtype);
+    const char *stored = nb_cuda_stored(nb_printer_value(p, k)->dtype);
+    int columns = w->units * w->lanes;
+    OUT(p,
+        "\n    {\n"
+        "        %s *s = (%s *)room;\n"
+        "        #pragma unroll\n"
+        "        for (int l = 0; l < %d; l++)"
+        " s[threadIdx.x * %d + l] = t%d[l];\n"
+        "        __syncthreads();\n"
+        "        for (int c = threadIdx.x; c < %d; c += %d) {\n"
+        "            %s a = s[c];\n"
+        "            #pragma unroll 8\n"
+        "            for (int m = 1; m < %d; m++) {\n"
+        "                %s b = s[m * %d + c];\n"
+        "                a = ",
+        stored, stored, w->lanes, w->lanes, k, columns, nb_cuda_threads(w),
+        type, w->team, type, columns);
+    nb_print_combine(p, k, "a", "b");
+    OUT(p,
+        ";\n            }\n"
+        "            s[c] = a;\n"
+        "        }\n"
+        "        __syncthreads();\n"
+        "        #pragma unroll\n"
+        "        for (int l = 0; l < %d; l++)"
+        " t%d[l] = s[threadIdx.x %% %d * %d + l];\n"
+        "        __syncthreads();\n"
+        "    }",
+        w->lanes, k, w->units, w->lanes);
+}
+
 /* The totals of one unit after another, and what is made of them. */
 static void end_totals(nb_printer *p)
 {
+    size_t bytes;
+    bool met = meet(p, &bytes);
+    if (met) {
+        nb_print_line(p);
+        OUT(p, "__shared__ __align__(16) char room[%d];", (int)bytes);
+    }
+    for (int k = 0; met && k < p->x->n; k++)
+        if (is_total(p, k)) bring_together(p, k);
     nb_print_line(p);
     OUT(p, "#pragma unroll");
     nb_print_line(p);
@@ -67,14 +129,16 @@ static void end_totals(nb_printer *p)
         if (!is_total(p, k)) continue;
         nb_print_line(p);
         OUT(p, "%s a%d = t%d[l];", type, k, k);
-        nb_print_fold(p, k);
+        if (!met) nb_print_fold(p, k);
         nb_print_line(p);
         OUT(p, "%s v%d = a%d;", type, k, k);
     }
     for (int q = 0; q < p->w.npasses; q++)
         nb_print_level(p, q, true);
-    nb_print_line(p);
-    OUT(p, "__syncthreads();"); /* before totals are exchanged again */
+    if (!met) {
+        nb_print_line(p);
+        OUT(p, "__syncthreads();"); /* before totals are exchanged again */
+    }
     p->depth--;
     nb_print_line(p);
     OUT(p, "}");
