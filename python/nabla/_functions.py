@@ -111,6 +111,8 @@ def _shared(obj: Any, dtype: DTypeLike) -> Tensor:
         x = obj.realize()
     elif hasattr(obj, "__dlpack__"):
         x = from_dlpack(obj, copy=False)
+    elif hasattr(obj, "__cuda_array_interface__"):
+        x = _nabla.import_card_array(obj, False)
     else:
         raise ValueError(
             f"asarray: a copy is needed of a {type(obj).__name__}, "

@@ -50,6 +50,8 @@ def as_tensor(o: Any) -> Tensor:
     know: a copy."""
     if hasattr(o, "__dlpack__") and not _is_numpy(o):
         return from_dlpack(o, copy=True)
+    if hasattr(o, "__cuda_array_interface__"):
+        return _nabla.import_card_array(o, True)
     import numpy
 
     a = numpy.asarray(o)

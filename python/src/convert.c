@@ -129,7 +129,8 @@ static nb_tensor *converted(PyObject *o, PyObject *other)
     if (PyLong_Check(o)) return from_int(o, other);
     bool text = PyBytes_Check(o) || PyByteArray_Check(o);
     bool known = PyObject_HasAttrString(o, "__dlpack__") ||
-                 PyObject_HasAttrString(o, "__array__");
+                 PyObject_HasAttrString(o, "__array__") ||
+                 PyObject_HasAttrString(o, "__cuda_array_interface__");
     if (PyObject_CheckBuffer(o) && !text) {
         nb_tensor *x = from_buffer(o);
         if (x || !PyErr_Occurred() || !known) return x;

@@ -267,62 +267,6 @@ PyObject *nb_py_dlpack_device(PyObject *o, PyObject *unused)
                   : Py_BuildValue("(ii)", DL_CPU, 0);
 }
 
-/* Another way for memory of a card: what CuPy, Numba and PyTorch look for.  Its
- * consumer waits for the stream. */
-
-static const char *word_of(nb_dtype d)
-{
-    switch (d) {
-    case NB_BOOL: return "|b1";
-    case NB_I8: return "|i1";
-    case NB_I16: return "<i2";
-    case NB_I32: return "<i4";
-    case NB_I64: return "<i8";
-    case NB_U8: return "|u1";
-    case NB_U16: return "<u2";
-    case NB_U32: return "<u4";
-    case NB_U64: return "<u8";
-    case NB_F16: return "<f2";
-    case NB_F32: return "<f4";
-    case NB_F64: return "<f8";
-    default: return NULL;
-    }
-}
-
-static PyObject *card_array(nb_tensor *x)
-{
-    int64_t size[NB_PY_RANK], stride[NB_PY_RANK];
-    nb_dtype d = nb_dtype_of(x);
-    void *data = nb_device_data(x, stride);
-    void *stream = data ? nb_device_stream(nb_device_of(x)) : NULL;
-    if (!stream) return nb_py_raise();
-    nb_sizes(x, size);
-    for (int k = 0; k < nb_rank(x); k++)
-        stride[k] *= (int64_t)nb_dtype_size(d);
-    return Py_BuildValue(
-        "{s:i,s:N,s:s,s:(KO),s:N,s:K}", "version", 3, "shape",
-        nb_py_tuple(nb_rank(x), size), "typestr", word_of(d), "data",
-        (unsigned long long)(uintptr_t)(nb_elements(x) ? data : NULL), Py_False,
-        "strides", nb_py_tuple(nb_rank(x), stride), "stream",
-        (unsigned long long)(uintptr_t)stream);
-}
-
-PyObject *nb_py_card_array(PyObject *o, void *unused)
-{
-    nb_tensor *x = nb_py_get(o);
-    (void)unused;
-    if (!nb_device_of(x) || !word_of(nb_dtype_of(x)))
-        return PyErr_Format(PyExc_AttributeError,
-                            "__cuda_array_interface__: the tensor is %s",
-                            nb_device_of(x) ? "of bfloat16, for which it has "
-                                              "no word"
-                                            : "on the CPU");
-    if (!(x = nb_py_realized(o))) return NULL;
-    PyObject *y = card_array(x);
-    nb_drop(x);
-    return y;
-}
-
 /* Import. */
 
 /* A capsule, looked into: what it holds, and what is true of its memory. */

@@ -465,6 +465,7 @@ PyMethodDef nb_py_interop_methods[] = {
 
 static PyMethodDef functions[] = {
     {"import_dlpack", FAST(nb_py_from_dlpack), NULL},
+    {"import_card_array", nb_py_from_card_array, METH_VARARGS, NULL},
     {"write_file", save, METH_VARARGS, NULL},
     {"read_file", load, METH_O, NULL},
     {"next_key", next_key, METH_NOARGS,

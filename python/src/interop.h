@@ -1,4 +1,5 @@
-/* interop.h - what the files of interop share: dlpack.c and interop.c. */
+/* interop.h - what the files of interop share: dlpack.c, card_array.c
+ * and interop.c. */
 #ifndef NB_PY_INTEROP_H
 #define NB_PY_INTEROP_H
 
@@ -17,8 +18,12 @@ bool nb_py_is_packed(int rank, const int64_t *size, const int64_t *stride);
  * dtype that its elements have if the producer does not say, or None. */
 PyObject *nb_py_dlpack(PyObject *o, PyObject *args, PyObject *kwargs);
 PyObject *nb_py_dlpack_device(PyObject *o, PyObject *unused);
-PyObject *nb_py_card_array(PyObject *o, void *unused);
 PyObject *nb_py_from_dlpack(PyObject *self, PyObject *const *args,
                             Py_ssize_t n);
+
+/* The attribute __cuda_array_interface__, and the function import_card_array of
+ * an object that has it, and of copy. */
+PyObject *nb_py_card_array(PyObject *o, void *unused);
+PyObject *nb_py_from_card_array(PyObject *self, PyObject *args);
 
 #endif

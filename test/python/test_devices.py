@@ -769,6 +769,55 @@ if INSIDE:
         assert not hasattr(x.cpu(), "__cuda_array_interface__")
         assert not hasattr(x.to("bfloat16"), "__cuda_array_interface__")
 
+    class Offer:
+        """What has nothing but the interface of arrays of CUDA."""
+
+        def __init__(self, x: nb.Tensor, **other: Any) -> None:
+            seen: dict[str, Any] = x.__cuda_array_interface__  # type: ignore
+            self.x, self.__cuda_array_interface__ = x, seen | other
+
+    def test_arrays_of_cuda_are_taken() -> None:
+        a = values(3, 4)
+        x = nb.constant(a, device="gpu")
+        y = nb.asarray(Offer(x), copy=False)
+        assert y.device == GPU and address(y) == address(x)
+        own = nb.constant(Offer(x), device="gpu")
+        assert own.device == GPU and address(own) != address(x)
+        assert nb.constant(Offer(x)).device == nb.CPU()
+        assert ((nb.ones((3, 4), device="gpu") + Offer(x)).numpy() == a + 1).all()
+        assert (nb.constant(Offer(x.T)).numpy() == a.T).all()
+        with pytest.raises(ValueError, match="not contiguous"):
+            nb.asarray(Offer(x.T), copy=False)
+        data = x.__cuda_array_interface__["data"]  # type: ignore
+        with pytest.raises(ValueError, match="read-only"):
+            nb.asarray(Offer(x, data=(data[0], True)), copy=False)
+        for stream in (1, 2, None):
+            assert nb.asarray(Offer(x, stream=stream)).shape == (3, 4)
+        none = nb.asarray(Offer(x, shape=(0, 4), strides=None), copy=False)
+        assert none.shape == (0, 4) and none.device == GPU
+        del x
+        assert ((y * 2).numpy() == a * 2).all()
+
+    def test_offers_that_are_refused() -> None:
+        x = nb.constant(values(2, 3), device="gpu")
+        at: int = x.__cuda_array_interface__["data"][0]  # type: ignore
+        for wrong in (
+            {"typestr": "<V2"},
+            {"typestr": None},
+            {"data": None},
+            {"data": (64, False)},
+            {"data": (at + 2, False)},
+            {"strides": (3,)},
+            {"strides": (4,)},
+            {"shape": (-1,)},
+            {"shape": None},
+            {"mask": x},
+            {"stream": 0},
+        ):
+            with pytest.raises(ValueError):
+                nb.asarray(Offer(x, **wrong), copy=False)
+        assert nb.asarray(Offer(x), copy=False).tolist() == x.tolist()
+
     # Meshes whose devices are cards, here one for all of them.
 
     def mesh(n: int = 4) -> nb.DeviceMesh:
