@@ -26,7 +26,14 @@
 
 /* Programs */
 
-typedef enum layout { BHTD, BTHD, SPLIT, JOINED, ONE } layout;
+typedef enum layout {
+    BHTD,
+    BTHD,
+    SPLIT, /* one matrix, of parts of heads */
+    CUT,   /* the same, by cutting its columns */
+    JOINED,
+    ONE
+} layout;
 typedef enum mask {
     NONE,
     PAST,     /* where(tril, s, -1e9) */
@@ -55,6 +62,11 @@ typedef struct program {
     bool scale_first, divides;
     int forward, back; /* calls that are to be found */
 } program;
+
+static bool is_one_matrix(const program *p)
+{
+    return p->layout == SPLIT || p->layout == CUT;
+}
 
 #define IN(...)                                         \
     (sizeof((int64_t[]){__VA_ARGS__}) / 8), (int64_t[]) \
@@ -127,6 +139,13 @@ static nb_tensor *attention(const program *p, nb_tensor *const *x,
             return NULL;
         q = qkv[0], k = qkv[1], v = qkv[2];
     }
+    if (p->layout == CUT) {
+        if (nb_split(q, 3, -1, qkv) != NB_OK) return NULL;
+        for (int i = 0; i < 3; i++)
+            qkv[i] = nb_swap_axes(
+                nb_reshape(qkv[i], IN(p->b, p->t, p->h, p->d)), 1, 2);
+        q = qkv[0], k = qkv[1], v = qkv[2];
+    }
     if (p->layout == JOINED) {
         q = nb_reshape(q, IN(p->b * p->h, p->t, p->d));
         k = nb_reshape(k, IN(p->b * p->h, p->s, p->d));
@@ -138,7 +157,7 @@ static nb_tensor *attention(const program *p, nb_tensor *const *x,
     if (!p->scale_first) s = scaled(p, s);
     *w = weights(p, masked(p, s, x[3]));
     nb_tensor *o = plain ? nb_matmul(*w, v) : product("bhts,bshd->bthd", *w, v);
-    return p->layout == SPLIT || p->layout == BHTD ? nb_swap_axes(o, 1, 2) : o;
+    return is_one_matrix(p) || p->layout == BHTD ? nb_swap_axes(o, 1, 2) : o;
 }
 
 /* The sum of o times what differs from place to place, and with o. */
@@ -179,7 +198,7 @@ static void inputs(const program *p, nb_tensor **x)
     int64_t b = p->b, h = p->h, t = p->t, s = p->s;
     for (int i = 0; i < 3; i++) {
         int64_t n = i ? s : t;
-        if (p->layout == SPLIT)
+        if (is_one_matrix(p))
             x[i] = numbers(i, IN(b, t, 3 * h * p->d), d);
         else if (p->layout == ONE)
             x[i] = numbers(i, IN(n, p->d), d);
@@ -195,7 +214,7 @@ static void inputs(const program *p, nb_tensor **x)
 static nb_func *gradients(nb_func *f, const program *p)
 {
     nb_func *g =
-        nb_value_and_grad(f, p->layout == SPLIT ? 1 : 3, (int[]){0, 1, 2});
+        nb_value_and_grad(f, is_one_matrix(p) ? 1 : 3, (int[]){0, 1, 2});
     need(g);
     return g;
 }
@@ -247,6 +266,18 @@ static int count(const char *text, const char *word)
     return n;
 }
 
+/* Where q, k and v are of one matrix, so is what flows back. */
+static bool has_calls(const program *p, const char *text)
+{
+    const char *back =
+        is_one_matrix(p) ? "= attention_back_one(" : "= attention_back(";
+    bool has = count(text, "= attention(") == p->forward &&
+               count(text, back) == p->back &&
+               (!is_one_matrix(p) || !count(text, "= embed("));
+    if (!has) fprintf(stderr, "%s:\n%s\n", p->says, text);
+    return has;
+}
+
 static const program programs[] = {
     {"softmax of q k^T", BHTD, NONE, .b = 2, .h = 2, .t = 20, .s = 20, .d = 16,
      .dtype = NB_BF16, .forward = 1, .back = 1},
@@ -276,6 +307,10 @@ static const program programs[] = {
      .d = 16, .dtype = NB_BF16, .forward = 1, .back = 1},
     {"128 columns", BHTD, PAST, .b = 1, .h = 1, .t = 66, .s = 66, .d = 128,
      .dtype = NB_BF16, .forward = 1, .back = 1},
+    {"q, k and v are cut from one matrix", CUT, PAST, .b = 2, .h = 2, .t = 24,
+     .s = 24, .d = 16, .dtype = NB_BF16, .forward = 1, .back = 1},
+    {"of one head, in float16", CUT, NONE, .b = 1, .h = 1, .t = 24, .s = 24,
+     .d = 16, .dtype = NB_F16, .forward = 1, .back = 1},
     {"what flows back is there first", SPLIT, PAST, LINEAR, .b = 2, .h = 2,
      .t = 20, .s = 20, .d = 16, .dtype = NB_BF16, .forward = 1, .back = 1},
     {"weights that are shown are stored", BHTD, PAST, SHOWN, .b = 1, .h = 1,
@@ -331,11 +366,7 @@ static void check_here(const program *p)
     run(p, NB_F64, x, right);
     nb_graph *g = fused(p, x, &ny);
     char *text = nb_graph_text(g);
-    bool found = count(text, "= attention(") == p->forward &&
-                 count(text, "= attention_back(") == p->back &&
-                 has_scores(p, g) == !p->forward;
-    if (!found) fprintf(stderr, "%s:\n%s\n", p->says, text);
-    need(found);
+    need(has_calls(p, text) && has_scores(p, g) == !p->forward);
     need(nb_graph_run(g, INPUTS, x, got) == NB_OK);
     for (int i = 0; i < ny; i++)
         need(near(p, got[i], right[i]));
@@ -573,8 +604,7 @@ static int64_t check_there(const program *p, int times)
         there[i] = nb_to_device(x[i], 1);
     nb_executable *e = compiled(function(p), there);
     char *text = e ? nb_executable_text(e, "attention") : NULL;
-    need(text && count(text, "= attention(") == p->forward &&
-         count(text, "= attention_back(") == p->back);
+    need(text && has_calls(p, text));
     for (int k = 0; k < times; k++) {
         int64_t before = library_runs();
         ny = RESULTS;

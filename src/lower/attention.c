@@ -63,7 +63,8 @@ static bool add_factor(nb_attention_form *f, const nb_sig *s, int factor,
     bool row = *name == 't' || *name == 's', first = true;
     for (int i = 0; i < f->noperands; i++) {
         int d = dim_of(s, i, factor);
-        if (d < 0) continue;
+        if (d >= 0 && *name == 'z') f->join = view[i].stride[d];
+        if (d < 0 || *name == 'z') continue;
         if (first && size) *size = view[i].size[d];
         if (first && !size && !add_batch(f, view[i].size[d])) return false;
         first = false;
@@ -87,6 +88,8 @@ static bool look(nb_attention_form *f, const nb_call *c, const nb_view *view)
         f->operand[i].dtype = view[i].dtype;
     for (int k = 0; ok && k < c->sig->nfactors; k++)
         ok = add_factor(f, c->sig, k, view);
+    for (; f->join && f->noperands < NB_ATTENTION_OPERANDS; f->noperands++)
+        f->operand[f->noperands] = f->operand[DQ];
     return ok;
 }
 
@@ -236,11 +239,11 @@ static bool kernel(const nb_kernel *k)
     for (int64_t at = 0; at < points; at++) {
         point p = {.f = &f};
         for (int i = 0; i < f.noperands; i++) {
-            int64_t left = at, offset = 0;
+            const nb_view *v = &k->view[f.join && i > DQ ? DQ : i];
+            int64_t left = at, offset = i > DQ ? (i - DQ) * f.join : 0;
             for (int b = f.nbatch - 1; b >= 0; left /= f.size[b--])
                 offset += left % f.size[b] * f.operand[i].batch[b];
-            p.data[i] = k->view[i].data +
-                        offset * (int64_t)nb_dtype_size(k->view[i].dtype);
+            p.data[i] = v->data + offset * (int64_t)nb_dtype_size(v->dtype);
         }
         if (!at_point(&p)) return false;
     }
@@ -279,6 +282,19 @@ nb_op nb_op_attention_back = {
     .kind = NB_RULE,
     .in = NB_IN_ANY,
     .nout = 3,
+    .infer = infer,
+    .kernel = kernel,
+    .cost = cost,
+};
+
+nb_op nb_op_attention_back_one = {
+    .name = "attention_back_one",
+    .doc = "What flows back to q, k and v, as parts of one tensor.",
+    .params = "q, k, v, o, lse, g, rule:text, scale:float, ahead:int=None",
+    .sign = sign,
+    .kind = NB_RULE,
+    .in = NB_IN_ANY,
+    .nout = 1,
     .infer = infer,
     .kernel = kernel,
     .cost = cost,

@@ -9,7 +9,11 @@
  *
  * A rule says what the dims of each operand are: t queries, s keys, d what is
  * summed for s, e what v has; every other letter is of the batch:
- *     "A B t d, A B s d, A B s e -> A t B e, A B t" */
+ *     "A B t d, A B s d, A B s e -> A t B e, A B t"
+ *
+ * attention_back_one is attention_back of as many keys as queries, and of rows
+ * of one length, whose three results are parts of one, along z:
+ *     "A B t d, ... -> A t z B d; z=3" */
 #ifndef NB_LOWER_ATTENTION_H
 #define NB_LOWER_ATTENTION_H
 
@@ -17,6 +21,7 @@
 
 extern nb_op nb_op_attention;      /* q, k, v -> o, lse */
 extern nb_op nb_op_attention_back; /* q, k, v, o, lse, g -> dq, dk, dv */
+extern nb_op nb_op_attention_back_one;
 
 enum { NB_ATTENTION_OPERANDS = 9, NB_ATTENTION_BATCH = 4 };
 
@@ -33,6 +38,7 @@ typedef struct nb_attention_form {
     double scale;
     bool masks;
     int64_t ahead;
+    int64_t join; /* from dq to dk and to dv in one result; 0: they are three */
     nb_attention_matrix operand[NB_ATTENTION_OPERANDS]; /* results last */
 } nb_attention_form;
 

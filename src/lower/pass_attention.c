@@ -6,6 +6,7 @@
  * Programs come here differentiated, so derivatives of any order are right;
  * those that need more than a first derivative keep their scores. */
 #include "lower/attention.h"
+#include "lower/attention_join.h"
 #include "lower/attention_match.h"
 #include "lower/passes.h"
 #include "lower/plan.h"
@@ -113,7 +114,7 @@ static bool find_types(const nb_graph *g, nb_op *op, const words *w, int nin,
                        const int *in, nb_tensor **y)
 {
     nb_tensor *x[INPUTS];
-    nb_results r = {.room = op->nout, .out = y};
+    nb_results r = {.room = RESULTS, .out = y};
     for (int i = 0; i < nin; i++)
         if (!(x[i] = stand_in(&g->line[in[i]]))) return false;
     return nb_record_many(op, nin, x, w->n, w->at, &r);
@@ -145,13 +146,13 @@ static int insert_line(nb_rewrite *r, nb_op *op, const words *w, int nin,
     return nb_rewrite_insert(r, l);
 }
 
-/* A call before the line looked at, and the lines of all its results. */
-static bool insert_typed(nb_rewrite *r, nb_op *op, const words *w, int nin,
+bool nb_attention_insert(nb_rewrite *r, nb_op *op, const words *w, int nin,
                          const int *in, int *part)
 {
     nb_tensor *y[RESULTS];
     if (!find_types(r->graph, op, w, nin, in, y)) return false;
     int call = insert_line(r, op, w, nin, in, y[0]);
+    if (op->nout <= 1) return part[0] = call, call >= 0;
     for (int k = 0; call >= 0 && k < op->nout; k++) {
         words which = {.n = 1, .at = {k}};
         part[k] = insert_line(r, &nb_op_part, &which, 1, &call, y[k]);
@@ -170,7 +171,7 @@ static bool insert(nb_rewrite *r, nb_op *op, const nb_attention_found *f,
               nb_attention_attr(op, nb_text_get(&rule), f->scale, f->ahead, &w);
     nb_text_free(&rule);
     if (!ok || nb_scope_open() != NB_OK) return false;
-    ok = insert_typed(r, op, &w, nin, in, part);
+    ok = nb_attention_insert(r, op, &w, nin, in, part);
     nb_scope_close(0, NULL);
     return ok;
 }
@@ -266,7 +267,8 @@ static bool rewrite(nb_graph *g, fusing *u)
     for (int k = 0; k < g->n; k++)
         u->to[k] = k < g->nx ? k : -1;
     u->next = g->nx;
-    return nb_graph_rewrite(g, visit, u) && nb_pass_dead(g);
+    return nb_graph_rewrite(g, visit, u) && nb_pass_dead(g) &&
+           nb_attention_join(g) && nb_pass_dead(g);
 }
 
 bool nb_attention_fuse(nb_graph *g)

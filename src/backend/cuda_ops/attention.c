@@ -159,7 +159,7 @@ static bool launch(job *j, int k, bool vectors, args *a, const char *what)
 /* Rows begin at multiples of 16 bytes. */
 static bool is_aligned(const nb_attention_form *f)
 {
-    bool aligned = f->d % 8 == 0;
+    bool aligned = f->d % 8 == 0 && f->join % 8 == 0;
     for (int i = 0; i < f->noperands; i++) {
         const nb_attention_matrix *m = &f->operand[i];
         if (m->dtype == NB_F32) continue;
@@ -196,8 +196,11 @@ static bool run(nb_card_job *base, char *const *in, char *const *out,
     job *j = (job *)base;
     char *at[NB_ATTENTION_OPERANDS];
     int nin = j->nkernels == 1 ? 3 : 6;
+    int64_t join = j->form.join * 2;
     for (int i = 0; i < j->form.noperands; i++)
-        at[i] = i < nin ? in[i] : out[i - nin];
+        at[i] = i < nin ? in[i]
+                : join  ? out[0] + (i - nin) * join
+                        : out[i - nin];
     bool well = begins_well(j, at);
     if (well && j->dnn.plan && (uintptr_t)at[LSE] % 16 == 0)
         return nb_attention_dnn_run(&j->dnn, &j->form, at, workspace, what);
@@ -292,3 +295,4 @@ static bool make(nb_card *card, const nb_call *c, nb_tensor *y,
 
 const nb_card_maker nb_card_attention = {"attention", make};
 const nb_card_maker nb_card_attention_back = {"attention_back", make};
+const nb_card_maker nb_card_attention_back_one = {"attention_back_one", make};
