@@ -77,6 +77,7 @@ static void list_one(const nb_cuda *api, int ordinal)
     }
     pthread_mutex_init(&c->lock, NULL);
     pthread_mutex_init(&c->capturing, NULL);
+    pthread_mutex_init(&c->timing, NULL);
     all.n++;
 }
 

@@ -36,7 +36,7 @@ typedef struct nb_card {
     pthread_mutex_t lock; /* of what follows */
     atomic_bool started, faulted;
     void *event; /* for one stream to wait for another */
-    pthread_mutex_t capturing;
+    pthread_mutex_t capturing, timing;
     void *aside[NB_CARD_DEPTH]; /* streams of captures, for who holds that: the
                                  * bodies of conditions have their own */
     struct nb_card_pool *pool;
@@ -74,6 +74,10 @@ bool nb_card_captures(const nb_card *c); /* this thread does */
 
 /* Waits for the main stream. */
 bool nb_card_sync(nb_card *c);
+
+/* While kernels are tried and timed, one thread at a time. */
+void nb_card_time_open(nb_card *c);
+void nb_card_time_close(nb_card *c);
 
 /* What a call of the driver returned: 0, or an error that says what was being
  * done; a fault of the card marks it. */

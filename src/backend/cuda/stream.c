@@ -12,6 +12,16 @@ bool nb_card_sync(nb_card *c)
     return true;
 }
 
+void nb_card_time_open(nb_card *c)
+{
+    pthread_mutex_lock(&c->timing);
+}
+
+void nb_card_time_close(nb_card *c)
+{
+    pthread_mutex_unlock(&c->timing);
+}
+
 void *nb_card_stream_new(nb_card *c)
 {
     void *stream = NULL;

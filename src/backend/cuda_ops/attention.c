@@ -202,7 +202,7 @@ static bool run(nb_card_job *base, char *const *in, char *const *out,
                 : join  ? out[0] + (i - nin) * join
                         : out[i - nin];
     bool well = begins_well(j, at);
-    if (well && j->dnn.plan && (uintptr_t)at[LSE] % 16 == 0)
+    if (well && (uintptr_t)at[LSE] % 16 == 0 && nb_attention_dnn_there(&j->dnn))
         return nb_attention_dnn_run(&j->dnn, &j->form, at, workspace, what);
     return run_own(j, at, workspace, well, what);
 }
@@ -213,7 +213,7 @@ static void free_job(nb_card_job *base)
     for (int k = 0; k < j->nkernels; k++)
         for (int v = 0; v < 2; v++)
             nb_card_code_drop(j->code[k][v]);
-    nb_dnn_plan_drop(j->dnn.plan);
+    nb_dnn_search_drop(j->dnn.search);
     nb_free(j);
 }
 
@@ -267,10 +267,11 @@ static bool prepare(job *j)
 {
     const nb_attention_form *f = &j->form;
     size_t own = j->nkernels == 2 ? (size_t)(j->args.batch * f->t) * 4 : 0;
-    if (j->aligned && !nb_attention_dnn_find(j->card, f, &j->dnn)) return false;
-    size_t theirs = j->dnn.plan ? nb_attention_dnn_workspace(&j->dnn) : 0;
+    if (j->aligned && !nb_attention_dnn_begin(j->card, f, &j->dnn))
+        return false;
+    size_t theirs = j->dnn.search ? nb_attention_dnn_workspace(&j->dnn) : 0;
     j->base.workspace = theirs > own ? theirs : own;
-    return j->dnn.plan || has_code(j);
+    return j->dnn.search || has_code(j);
 }
 
 static bool make(nb_card *card, const nb_call *c, nb_tensor *y,

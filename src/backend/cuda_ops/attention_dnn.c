@@ -17,6 +17,7 @@
 enum { OLDEST = 91002, WHOLE = 91600, KEYS = 128, RANK = 4 };
 
 enum { SHARE = 128 }; /* of the card's memory scores may have one */
+enum { SPARE = 1 << 16, ALIGN = 256 }; /* bytes of a workspace */
 
 enum { Q, K, V, O, LSE, G, DQ, DK, DV };
 
@@ -286,18 +287,23 @@ static bool is_known(const nb_card *c, const nb_attention_form *f)
            (c->major == 9 && (version >= WHOLE || f->s % KEYS == 0));
 }
 
+/* Bytes of the scores of so many heads, as the library has them. */
+static int64_t scores_of(const nb_attention_form *f, int64_t heads)
+{
+    int64_t t = (f->t + 63) / 64 * 64, n = (f->s + 127) / 128 * 128;
+    return goes_back(f) ? heads * t * n * 2 : 0;
+}
+
 /* Into so many parts that scores have room, and that the numbers of rows begin
  * at multiples of 16 bytes; 0 if there are none. */
 static int64_t parts_of(const nb_card *c, const sight *s)
 {
     const nb_attention_form *f = s->f;
     int64_t room = (int64_t)(c->memory / SHARE), all = s->size[0];
-    int64_t t = (f->t + 63) / 64 * 64, n = (f->s + 127) / 128 * 128;
-    if (!goes_back(f)) return 1;
     for (int64_t parts = 1; parts <= all; parts++) {
         int64_t heads = all / parts * s->size[1];
         bool begins_well = parts == 1 || heads * f->t % 4 == 0;
-        if (all % parts == 0 && begins_well && heads * t * n * 2 <= room)
+        if (all % parts == 0 && begins_well && scores_of(f, heads) <= room)
             return parts;
     }
     return 0;
@@ -311,40 +317,47 @@ static void divide(sight *s, nb_attention_dnn *to)
     for (int i = 0; i < f->noperands && s->dim[0] >= 0; i++)
         to->step[i] = f->operand[i].batch[s->dim[0]] * s->size[0] *
                       (int64_t)nb_dtype_size(f->operand[i].dtype);
-    if (goes_back(f)) to->sums = (size_t)(s->size[0] * s->size[1] * f->t) * 4;
-    to->sums = (to->sums + 255) / 256 * 256;
+    int64_t heads = s->size[0] * s->size[1];
+    if (goes_back(f)) to->sums = (size_t)(heads * f->t) * 4;
+    to->sums = (to->sums + ALIGN - 1) / ALIGN * ALIGN;
+    to->room = (size_t)scores_of(f, heads) + SPARE;
 }
 
-bool nb_attention_dnn_find(nb_card *c, const nb_attention_form *f,
-                           nb_attention_dnn *to)
+bool nb_attention_dnn_begin(nb_card *c, const nb_attention_form *f,
+                            nb_attention_dnn *to)
 {
     sight s;
-    nb_dnn_wish wish = {.tries = goes_back(f) ? 1 : 2};
     *to = (nb_attention_dnn){0};
     if (!is_known(c, f) || !is_worth_it(f) || !see(&s, f)) return true;
     if (!(to->parts = parts_of(c, &s))) return true;
     divide(&s, to);
     if (!(s.g = nb_dnn_graph_new(c))) return nb_error_clear(), true;
     (goes_back(f) ? back : forward)(&s);
-    bool ok = nb_dnn_plan_find(s.g, &wish, &to->plan);
-    nb_dnn_graph_free(s.g);
-    return ok;
+    nb_dnn_wish wish = {.tries = goes_back(f) ? 1 : 2, .workspace = to->room};
+    to->search = nb_dnn_search_begin(s.g, &wish);
+    return to->search;
 }
 
 size_t nb_attention_dnn_workspace(const nb_attention_dnn *a)
 {
-    return a->sums + nb_dnn_plan_workspace(a->plan);
+    return a->sums + a->room + ALIGN;
+}
+
+bool nb_attention_dnn_there(const nb_attention_dnn *a)
+{
+    return a->search && nb_dnn_search_plan(a->search);
 }
 
 bool nb_attention_dnn_run(const nb_attention_dnn *a, const nb_attention_form *f,
                           char *const *at, char *workspace, const char *what)
 {
     void *all[NB_ATTENTION_OPERANDS + 1];
+    nb_dnn_plan *plan = nb_dnn_search_plan(a->search);
     all[f->noperands] = workspace;
     for (int64_t p = 0; p < a->parts; p++) {
         for (int i = 0; i < f->noperands; i++)
             all[i] = at[i] + p * a->step[i];
-        if (!nb_dnn_plan_run(a->plan, all, workspace + a->sums, what))
+        if (!nb_dnn_plan_run(plan, all, workspace + a->sums, what))
             return false;
     }
     return true;

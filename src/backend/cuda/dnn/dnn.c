@@ -58,18 +58,19 @@ void nb_dnn_unlock(void)
     pthread_mutex_unlock(&lock);
 }
 
-void *nb_dnn_handle(nb_card *c)
+void *nb_dnn_handle(nb_card *c, nb_dnn_use use)
 {
-    static void *handle[CARDS];
+    static void *handle[CARDS][NB_DNN_USES];
     int status = 0;
     if (!nb_dnn_need() || !nb_card_enter(c)) return NULL;
     if (c->id >= CARDS) return nb_fail(NB_ERUNTIME, "cuDNN: card %d", c->id);
+    void **h = &handle[c->id][use];
     nb_dnn_lock();
-    if (!handle[c->id]) status = nb_dnn.Create(&handle[c->id]);
-    if (status) handle[c->id] = NULL;
+    if (!*h) status = nb_dnn.Create(h);
+    if (status) *h = NULL;
     nb_dnn_unlock();
     if (status)
         return nb_fail(NB_ERUNTIME, "cuDNN: it cannot start: %s",
                        nb_dnn.GetErrorString(status));
-    return handle[c->id];
+    return *h;
 }

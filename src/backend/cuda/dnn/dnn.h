@@ -121,4 +121,13 @@ bool nb_dnn_plan_run(nb_dnn_plan *p, void *const *at, char *workspace,
                      const char *what);
 void nb_dnn_plan_drop(nb_dnn_plan *p); /* NULL is fine */
 
+/* The same meanwhile, in a thread of its own.  It takes the graph, also where it
+ * fails (NULL, memory ran out); searches that say the same are one. */
+typedef struct nb_dnn_search nb_dnn_search;
+nb_dnn_search *nb_dnn_search_begin(nb_dnn_graph *g, const nb_dnn_wish *w);
+
+/* Waits for it: what it has found, lent, or NULL. */
+nb_dnn_plan *nb_dnn_search_plan(nb_dnn_search *s);
+void nb_dnn_search_drop(nb_dnn_search *s); /* NULL is fine */
+
 #endif

@@ -14,8 +14,14 @@ typedef struct nb_dnn_functions {
 
 extern nb_dnn_functions nb_dnn; /* once nb_dnn_there */
 
-/* One for each card; kept.  NULL with an error. */
-void *nb_dnn_handle(nb_card *c);
+/* For each card one for running plans and making them, and one for making them
+ * meanwhile, in another thread; kept.  NULL with an error. */
+typedef enum nb_dnn_use {
+    NB_DNN_NOW,
+    NB_DNN_MEANWHILE,
+    NB_DNN_USES
+} nb_dnn_use;
+void *nb_dnn_handle(nb_card *c, nb_dnn_use use);
 
 /* Held while a handle is used: it has one stream at a time. */
 void nb_dnn_lock(void);
@@ -61,7 +67,7 @@ struct nb_dnn_plan {
     nb_dnn_plan *next; /* of those in use */
     int users;
     nb_card *card;
-    void *handle, *plan;
+    void *plan;
     nb_dnn_list all;
     nb_dnn_place *place;
     int nplaces;

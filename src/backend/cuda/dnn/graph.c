@@ -287,7 +287,7 @@ void nb_dnn_reshape_add(nb_dnn_graph *g, int x, int y)
 
 nb_dnn_graph *nb_dnn_graph_new(nb_card *c)
 {
-    void *handle = nb_dnn_handle(c);
+    void *handle = nb_dnn_handle(c, NB_DNN_NOW);
     nb_dnn_graph *g = handle ? nb_alloc_zero(sizeof *g) : NULL;
     if (!g) return NULL;
     g->card = c;

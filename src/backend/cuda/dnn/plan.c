@@ -170,7 +170,6 @@ static nb_dnn_plan *make(nb_dnn_graph *g, void *graph, const nb_dnn_wish *w)
     if (plan && !p) g->broken = true;
     if (!p) return NULL;
     *p = (nb_dnn_plan){.card = g->card,
-                       .handle = g->handle,
                        .plan = plan,
                        .all = g->all,
                        .place = g->place,

@@ -34,9 +34,11 @@ static int fill(void *pack, const nb_dnn_plan *p, void *const *at,
 
 static int execute(nb_dnn_plan *p, void *pack)
 {
+    void *handle = nb_dnn_handle(p->card, NB_DNN_NOW);
+    if (!handle) return NB_DNN_STATUS_NOT_INITIALIZED;
     nb_dnn_lock();
-    int status = nb_dnn.SetStream(p->handle, nb_card_stream(p->card));
-    if (!status) status = nb_dnn.BackendExecute(p->handle, p->plan, pack);
+    int status = nb_dnn.SetStream(handle, nb_card_stream(p->card));
+    if (!status) status = nb_dnn.BackendExecute(handle, p->plan, pack);
     nb_dnn_unlock();
     return status;
 }
@@ -129,12 +131,12 @@ static int fastest(trial *t, int n, const nb_dnn_candidate *list)
 
 int nb_dnn_fastest(const nb_dnn_graph *g, int n, const nb_dnn_candidate *list)
 {
-    trial t = {.card = g->card,
-               .plan = {.card = g->card,
-                        .handle = g->handle,
-                        .place = g->place,
-                        .nplaces = g->nplaces}};
+    trial t = {
+        .card = g->card,
+        .plan = {.card = g->card, .place = g->place, .nplaces = g->nplaces}};
+    nb_card_time_open(t.card);
     int best = fastest(&t, n, list);
+    nb_card_time_close(t.card);
     const nb_cuda *cu = t.card->api;
     for (int i = 0; i < t.n; i++)
         nb_card_free(t.card, t.at[i], t.room[i]);

@@ -194,7 +194,9 @@ static void free_trial(trial *t)
 static int try_all(nb_blaslt_call *b, const nb_blaslt_choice *list, int n)
 {
     trial t = {.b = b};
+    nb_card_time_open(b->card);
     int best = nb_card_enter(b->card) ? fastest(&t, list, n) : 0;
+    nb_card_time_close(b->card);
     free_trial(&t);
     return best;
 }
