@@ -50,11 +50,7 @@ static bool is_unmappable(const nb_op *op, const word *w)
  * printed by the CPU. */
 static bool may_be_elsewhere(const char *op)
 {
-    static const char *const ops[] = {
-        "print",   "cholesky", "solve",        "inv",
-        "det",     "slogdet",  "inv_triangle", "triangular_solve",
-        "qr",      "eigh",     "eigvalsh",     "svd",
-        "svdvals", "pinv",     "cofactor"};
+    static const char *const ops[] = {"print"};
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
         if (!strcmp(op, ops[i])) return true;
     return false;
@@ -131,13 +127,20 @@ static const struct {
               {NB_U16, 1e-5}, {NB_U32, 1e-5}, {NB_U64, 1e-5},  {NB_BOOL, 1e-5}};
 enum { NTYPES = sizeof dtypes / sizeof dtypes[0] };
 
+/* A matrix of ones has vectors for its value 0 that may be any. */
+static bool is_open(const nb_op *op, nb_dtype d)
+{
+    return d == NB_BOOL && !strcmp(op->name, "svd");
+}
+
 static void every_dtype(nb_op *op)
 {
     for (int k = 0; k < NTYPES; k++) {
         sample s;
         nb_tensor *y[MAX_ARGS];
         task t = {.nout = MAX_ARGS};
-        if (reads_values(op) || !there_takes()) continue;
+        if (reads_values(op) || is_open(op, dtypes[k].dtype)) continue;
+        if (!there_takes()) continue;
         nb_scope_open();
         bool ok = sample_random(&s, op);
         t.nin = s.nin;

@@ -4,6 +4,7 @@
  * NABLA_CARD_REPEATS=n runs each n times, 100 if nothing is said; a sanitizer of
  * the card is given this program with few (tools/sanitize).  A word as argument:
  * the families whose names contain it. */
+#include "ops/view.h"
 #include "support/cards.h"
 #include "support/check.h"
 
@@ -70,6 +71,41 @@ static nb_tensor *rolled(nb_tensor *x)
                : NULL;
 }
 
+/* A square of x, larger than what one block does where a card is no simulated
+ * one; and what is positive definite. */
+static nb_tensor *square(nb_tensor *x)
+{
+    int64_t n = cards_simulated() ? 20 : 200;
+    return nb_narrow(nb_narrow(x, 0, 0, n), 1, 0, n);
+}
+
+static nb_tensor *definite(nb_tensor *x)
+{
+    nb_tensor *a = square(x);
+    return nb_add(nb_matmul(a, nb_swap_axes(a, 0, 1)),
+                  nb_eye(nb_size(a, 0), nb_size(a, 0), 0, NB_F32));
+}
+
+static nb_tensor *turned_back(nb_tensor *x)
+{
+    nb_tensor *out[2];
+    if (nb_eigh(definite(x), out) != NB_OK) return NULL;
+    return nb_matmul(nb_mul(out[1], out[0]), nb_swap_axes(out[1], 0, 1));
+}
+
+static nb_tensor *put_together(nb_tensor *x)
+{
+    nb_tensor *out[3];
+    if (nb_svd(square(x), true, out) != NB_OK) return NULL;
+    return nb_matmul(nb_mul(out[0], out[1]), out[2]);
+}
+
+static nb_tensor *first_factor(nb_tensor *x)
+{
+    nb_tensor *out[2];
+    return nb_qr(square(x), "reduced", out) == NB_OK ? out[0] : NULL;
+}
+
 FN(map, nb_mul(nb_tanh(x[X]), nb_exp(nb_neg(nb_mul(x[X], x[X])))))
 FN(rows, norm(x[X]))
 FN(softmax, nb_softmax(x[X], -1))
@@ -93,6 +129,11 @@ FN(extremes, nb_argmax(x[X], -1, false))
 FN(random_numbers, drawn())
 FN(convolved, nb_conv2d(x[IMAGE], x[FILTER], NULL))
 FN(looped, rolled(x[X]))
+FN(root, nb_cholesky(definite(x[X]), false))
+FN(solution, nb_solve(definite(x[X]), square(x[X])))
+FN(reflected, first_factor(x[X]))
+FN(eigenvectors, turned_back(x[X]))
+FN(singular_vectors, put_together(x[X]))
 
 static const struct {
     const char *name;
@@ -118,6 +159,11 @@ static const struct {
     {"random numbers", random_numbers},
     {"convolution", convolved},
     {"loop", looped},
+    {"cholesky", root},
+    {"linear equations", solution},
+    {"qr", reflected},
+    {"eigenvectors", eigenvectors},
+    {"singular vectors", singular_vectors},
 };
 enum { NFAMILIES = sizeof families / sizeof families[0] };
 

@@ -42,6 +42,34 @@ static bool all_finite(nb_dtype d, int64_t n, const void *a)
     return true;
 }
 
+static double value(nb_dtype d, const void *a, int64_t i)
+{
+    return d == NB_F32 ? ((const float *)a)[i] : ((const double *)a)[i];
+}
+
+/* n numbers, from `first` on and `step` apart: whether they are to be negated.*/
+static bool faces_away(nb_dtype d, const void *a, int64_t first, int64_t step,
+                       int64_t n)
+{
+    double top = 0;
+    for (int64_t i = 0; i < n; i++)
+        top = fmax(top, fabs(value(d, a, first + i * step)));
+    for (int64_t i = 0; i < n; i++) {
+        double x = value(d, a, first + i * step);
+        if (fabs(x) >= NB_LAPACK_NEARLY * top) return x < 0;
+    }
+    return false;
+}
+
+static void negate(nb_dtype d, void *a, int64_t first, int64_t step, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (d == NB_F32)
+            ((float *)a)[first + i * step] *= -1;
+        else
+            ((double *)a)[first + i * step] *= -1;
+}
+
 static const void *at(nb_dtype d, const void *a, int64_t i)
 {
     return (const char *)a + bytes_of(d, i);
@@ -93,6 +121,13 @@ bool nb_lapack_svd(nb_dtype d, int64_t m, int64_t n, bool full, const void *a,
         *found = 1;
     if (o == NB_UNDONE)
         o = nb_own_svd(d, m, n, full, a, u, s, vt, found) ? NB_DONE : NB_FAILED;
+    int64_t across = full ? m : k; /* columns of u */
+    bool faces = u && o == NB_DONE && !*found;
+    for (int64_t i = 0; faces && i < k; i++) {
+        if (!faces_away(d, u, i, across, m)) continue;
+        negate(d, u, i, across, m);
+        negate(d, vt, i * n, 1, n);
+    }
     if (*found) {
         fill_nan(d, m * (full ? m : k), u);
         fill_nan(d, k, s);
@@ -114,6 +149,9 @@ bool nb_lapack_eigh(nb_dtype d, int64_t n, const void *a, void *w, void *v,
     if (!*found) o = nb_lib_eigh(d, n, a, w, v);
     if (o == NB_UNDONE)
         o = nb_own_eigh(d, n, a, w, v, found) ? NB_DONE : NB_FAILED;
+    bool faces = v && o == NB_DONE && !*found;
+    for (int64_t i = 0; faces && i < n; i++)
+        if (faces_away(d, v, i, n, n)) negate(d, v, i, n, n);
     if (*found) {
         fill_nan(d, n, w);
         fill_nan(d, n * n, v);

@@ -4,7 +4,7 @@
  * rows or columns.  LAPACK does the work where OpenBLAS or LAPACK is installed;
  * our own code does it elsewhere, or always if the environment variable
  * NABLA_LAPACK is "own" (read once).  Which of the valid factorisations comes
- * out (signs, bases of a multiple value) may differ between the two.
+ * out (bases of a multiple value) may differ between the two.
  *
  * A function returns false, with the error set, only for another dtype or for
  * want of memory.  That a matrix has no such factorisation is no error: then
@@ -26,14 +26,19 @@ bool nb_lapack_cholesky(nb_dtype d, int64_t n, const void *a, void *l,
 bool nb_lapack_qr(nb_dtype d, int64_t m, int64_t n, bool complete,
                   const void *a, void *q, void *r);
 
+/* Of vectors that are determined up to their sign, the first component is
+ * positive that is nearly the largest: at least so much of it. */
+#define NB_LAPACK_NEARLY 0.55
+
 /* a = u diag(s) vt for a of m x n, s falling and k = min(m, n) long; u is m x k
- * and vt is k x n, or, if full, they are m x m and n x n.  u and vt may both be
+ * and vt is k x n, or, if full, they are m x m and n x n.  Columns of u have
+ * their signs as above, but for those that full adds.  u and vt may both be
  * NULL: only s is wanted.  info: a has an infinity or a NaN. */
 bool nb_lapack_svd(nb_dtype d, int64_t m, int64_t n, bool full, const void *a,
                    void *u, void *s, void *vt, int *info);
 
 /* a v = v diag(w) for symmetric a, of which the lower triangle is read; w
- * rises, and the columns of v are orthonormal.  v may be NULL.  info: the
+ * rises, and the columns of v are orthonormal, with signs as of svd.  v may be NULL.  info: the
  * triangle has an infinity or a NaN. */
 bool nb_lapack_eigh(nb_dtype d, int64_t n, const void *a, void *w, void *v,
                     int *info);
