@@ -1,7 +1,10 @@
 NB_CUDA(
 /* Columns k0 to k0 + 63 of l from those of w, from which all before them have
  * been taken.  Every block factors the square on the diagonal; the first writes
- * it, each other solves 64 rows below: x l^T = w. */
+ * it, each other solves 64 rows below: x l^T = w.
+ *
+ * Columns are taken from those behind them as they are, over the pivot, and
+ * become those of l at the end: so threads meet once a column. */
 static __device__ __forceinline__ bool factor(T *s, int n)
 {
     int tx = threadIdx.x % 16;
@@ -10,16 +13,23 @@ static __device__ __forceinline__ bool factor(T *s, int n)
     for (int j = 0; j < n; j++) {
         T p = s[j * 65 + j];
         if (!(p > 0) || p - p != 0) return false;
-        T root = SQRT(p);
-        __syncthreads();
-        for (int i = j + threadIdx.x; i < n; i += blockDim.x)
-            s[i * 65 + j] = i == j ? root : s[i * 65 + j] / root;
-        __syncthreads();
-        for (int i = j + 1 + ty; i < n; i += by)
+        T over = 1 / p;
+        for (int i = j + 1 + ty; i < n; i += by) {
+            T f = s[i * 65 + j] * over;
             for (int k = j + 1 + tx; k <= i; k += 16)
-                s[i * 65 + k] -= s[i * 65 + j] * s[k * 65 + j];
+                s[i * 65 + k] -= f * s[k * 65 + j];
+        }
         __syncthreads();
     }
+    for (int e = threadIdx.x; e < n * n; e += blockDim.x) {
+        int i = e / n;
+        int j = e % n;
+        if (j < i) s[i * 65 + j] /= SQRT(s[j * 65 + j]);
+    }
+    __syncthreads();
+    for (int j = threadIdx.x; j < n; j += blockDim.x)
+        s[j * 65 + j] = SQRT(s[j * 65 + j]);
+    __syncthreads();
     return true;
 }
 

@@ -53,87 +53,108 @@ static __device__ __forceinline__ void rotate(T *x, T *y, T sine, T half)
     *y = v + sine * (u - half * v);
 }
 
+/* Two rows, where they begin, and how they are turned; 0: not at all. */
+struct __align__(16) pair {
+    T sine, half;
+    int i, j;
+};
+
+/* Rows i and j, as they are given.  t, the tangent of the angle, solves
+ * t^2 + t (r - p) / x = 1. */
+static __device__ __forceinline__ pair pair_of(const T *g, int i, int j,
+                                               const limits &l)
+{
+    T p = g[i * 65 + i];
+    T r = g[j * 65 + j];
+    T x = g[i * 65 + j];
+    pair out = {0, 0, i * 65, j * 65};
+    if (is_small(l, p, r, x)) return out;
+    T d = r - p;
+    T t = 2 * ABS(x) / (ABS(d) + SQRT(d * d + 4 * x * x));
+    if (!(t <= 1)) t = 1;
+    if ((d < 0) != (x < 0)) t = -t;
+    out.half = t / (1 + SQRT(1 + t * t));
+    out.sine = 2 * out.half / (1 + out.half * out.half);
+    return out;
+}
+
+/* Where two pairs of rows meet as rows and columns, in both places. */
+static __device__ __forceinline__ void turn_both(T *g, const pair &a,
+                                                 const pair &b)
+{
+    int i = a.i / 65;
+    int j = a.j / 65;
+    int u = b.i / 65;
+    int v = b.j / 65;
+    T iu = g[a.i + u];
+    T iv = g[a.i + v];
+    T ju = g[a.j + u];
+    T jv = g[a.j + v];
+    rotate(&iu, &ju, a.sine, a.half);
+    rotate(&iv, &jv, a.sine, a.half);
+    rotate(&iu, &iv, b.sine, b.half);
+    rotate(&ju, &jv, b.sine, b.half);
+    g[a.i + u] = iu;
+    g[a.i + v] = iv;
+    g[a.j + u] = ju;
+    g[a.j + v] = jv;
+    g[b.i + i] = iu;
+    g[b.j + i] = iv;
+    g[b.i + j] = ju;
+    g[b.j + j] = jv;
+}
+
+/* Where a pair meets itself nothing is left. */
+static __device__ __forceinline__ void turn_own(T *g, const pair &a)
+{
+    T *p = g + a.i + a.i / 65;
+    T *r = g + a.j + a.j / 65;
+    T x = g[a.i + a.j / 65];
+    T t = 2 * a.half / (1 - a.half * a.half);
+    *p -= t * x;
+    *r += t * x;
+    g[a.i + a.j / 65] = 0;
+    g[a.j + a.i / 65] = 0;
+}
+
 /* All pairs of rows and columns of symmetric g once, half of them at a time:
  * turned so that where they meet nothing is left; q's rows with them.  Whether
  * there was something to do, for all threads. */
 static __device__ __forceinline__ bool sweep(T *g, T *q, int n,
                                              const limits &l)
 {
-    __shared__ T half_tan[32];
-    __shared__ T sine[32];
-    __shared__ T tangent[32];
-    __shared__ int one[32];
-    __shared__ int two[32];
+    __shared__ pair pairs[32];
     int half = n / 2;
     int others = n - 1;
-    int turned = 0;
+    int ever = 0;
     for (int round = 0; round < others; round++) {
         int k = threadIdx.x;
+        int turns = 0;
         if (k < half) {
-            int i = k ? (round + k) % others : others;
-            int j = (round - k + others) % others;
-            T p = g[i * 65 + i];
-            T r = g[j * 65 + j];
-            T x = g[i * 65 + j];
-            T t = 0;
-            if (!is_small(l, p, r, x)) {
-                T z = (r - p) / (2 * x);
-                t = 1 / (ABS(z) + SQRT(1 + z * z));
-                if (z < 0) t = -t;
-                turned = 1;
-            }
-            T c = 1 / SQRT(1 + t * t);
-            one[k] = i * 65;
-            two[k] = j * 65;
-            sine[k] = c * t;
-            half_tan[k] = c * t / (1 + c);
-            tangent[k] = t;
+            pair mine = pair_of(g, k ? (round + k) % others : others,
+                                (round - k + others) % others, l);
+            pairs[k] = mine;
+            turns = mine.sine != 0;
         }
-        __syncthreads();
+        if (!__syncthreads_or(turns)) continue;
+        ever = 1;
         for (int e = threadIdx.x; e < half * half; e += blockDim.x) {
-            int a = e / half;
-            int b = e % half;
-            if (a > b || (tangent[a] == 0 && tangent[b] == 0)) continue;
-            int i = one[a];
-            int j = two[a];
-            int u = one[b] / 65;
-            int v = two[b] / 65;
-            T iu = g[i + u];
-            T iv = g[i + v];
-            T ju = g[j + u];
-            T jv = g[j + v];
-            if (a == b) {
-                g[i + u] = iu - tangent[a] * iv;
-                g[j + v] = jv + tangent[a] * iv;
-                g[i + v] = g[j + u] = 0;
-                continue;
-            }
-            rotate(&iu, &ju, sine[a], half_tan[a]);
-            rotate(&iv, &jv, sine[a], half_tan[a]);
-            rotate(&iu, &iv, sine[b], half_tan[b]);
-            rotate(&ju, &jv, sine[b], half_tan[b]);
-            g[i + u] = iu;
-            g[i + v] = iv;
-            g[j + u] = ju;
-            g[j + v] = jv;
-            i /= 65;
-            j /= 65;
-            u *= 65;
-            v *= 65;
-            g[u + i] = iu;
-            g[v + i] = iv;
-            g[u + j] = ju;
-            g[v + j] = jv;
+            if (e / half > e % half) continue;
+            pair a = pairs[e / half];
+            pair b = pairs[e % half];
+            if (e / half == e % half)
+                turn_own(g, a);
+            else if (a.sine != 0 || b.sine != 0)
+                turn_both(g, a, b);
         }
         for (int e = threadIdx.x; e < half * n; e += blockDim.x) {
-            int a = e / n;
-            if (tangent[a] != 0)
-                rotate(q + one[a] + e % n, q + two[a] + e % n, sine[a],
-                       half_tan[a]);
+            pair a = pairs[e / n];
+            if (a.sine != 0)
+                rotate(q + a.i + e % n, q + a.j + e % n, a.sine, a.half);
         }
         __syncthreads();
     }
-    return __syncthreads_or(turned);
+    return ever;
 }
 
 static __device__ __forceinline__ void set_unit(T *q, int n)

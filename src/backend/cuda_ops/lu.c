@@ -2,7 +2,7 @@
  * made by them: solutions, inverses, determinants. */
 #include "backend/cuda_ops/mats.h"
 
-enum { PANEL = 64, COLUMNS = 32, THIN = 8 };
+enum { PANEL = 32, COLUMNS = 32, THIN = 8 };
 enum { LU, ORDER, PIVOT, SIGN };
 
 /* As in lu.cu. */

@@ -1,32 +1,38 @@
 NB_CUDA(
-/* Products of the rows of a team with each other, in g. */
+/* Products of the rows of a team with each other, in g.  A thread has 4 x 4 of
+ * them, and groups of threads share the columns out; what groups found is added
+ * in their order. */
 static __device__ __forceinline__ void multiply_rows(T *g, const mats &w, i64 b,
                                                      const team &t, i64 cols)
 {
-    __shared__ T xs[16][65];
+    __shared__ T xs[32][65];
     int tiles = (t.size + 3) / 4;
-    for (int e = threadIdx.x; e < t.size * t.size; e += blockDim.x)
-        g[e / t.size * 65 + e % t.size] = 0;
-    for (i64 j0 = 0; j0 < cols; j0 += 16) {
-        for (int e = threadIdx.x; e < 16 * 64; e += blockDim.x) {
-            i64 i = e / 16 < t.size ? row_of(t, e / 16) : t.n;
-            bool in = i < t.n && j0 + e % 16 < cols;
-            xs[e % 16][e / 16] = in ? *place(w, b, i, j0 + e % 16) : (T)0;
+    int each = tiles * tiles;
+    int groups = blockDim.x / each < 4 ? blockDim.x / each : 4;
+    int group = threadIdx.x / each;
+    int i = threadIdx.x % each / tiles * 4;
+    int j = threadIdx.x % tiles * 4;
+    bool works = group < groups && i <= j;
+    T sum[4][4] = {};
+    for (i64 j0 = 0; j0 < cols; j0 += 32) {
+        for (int e = threadIdx.x; e < 32 * 64; e += blockDim.x) {
+            i64 row = e / 32 < t.size ? row_of(t, e / 32) : t.n;
+            bool in = row < t.n && j0 + e % 32 < cols;
+            xs[e % 32][e / 32] = in ? *place(w, b, row, j0 + e % 32) : (T)0;
         }
         __syncthreads();
-        for (int e = threadIdx.x; e < tiles * tiles; e += blockDim.x) {
-            int i = e / tiles;
-            int j = e % tiles;
-            T sum[4][4] = {};
-            for (int k = 0; i <= j && k < 16; k++)
-                for (int r = 0; r < 4; r++)
-                    for (int s = 0; s < 4; s++)
-                        sum[r][s] += xs[k][i * 4 + r] * xs[k][j * 4 + s];
-            for (int r = 0; i <= j && r < 4; r++)
+        for (int k = group; works && k < 32; k += groups)
+            for (int r = 0; r < 4; r++)
                 for (int s = 0; s < 4; s++)
-                    if (i * 4 + r < t.size && j * 4 + s < t.size)
-                        g[(i * 4 + r) * 65 + j * 4 + s] += sum[r][s];
-        }
+                    sum[r][s] += xs[k][i + r] * xs[k][j + s];
+        __syncthreads();
+    }
+    for (int turn = 0; turn < groups; turn++) {
+        for (int e = 0; works && group == turn && e < 16; e++)
+            if (i + e / 4 < t.size && j + e % 4 < t.size) {
+                T *to = g + (i + e / 4) * 65 + j + e % 4;
+                *to = turn ? *to + sum[e / 4][e % 4] : sum[e / 4][e % 4];
+            }
         __syncthreads();
     }
     for (int e = threadIdx.x; e < t.size * t.size; e += blockDim.x)
