@@ -375,3 +375,36 @@ def scan() -> Row:
         return jax.lax.scan(lambda h, x: (jnp.tanh(w @ h + x), ()), h, x)[0]
 
     return Row([x, w, h], "float32", ours, of_jax, None)
+
+
+@row("scan of 1000 steps, a product of 512x512 f32")
+def scan_of_products() -> Row:
+    n, m = of(1000, 50), of(512, 16)
+    w, h = normal(m, m) / m**0.5, normal(m, m)
+
+    def ours(w: Any, h: Any) -> Any:
+        return nb.scan(lambda h, _: (nb.tanh(h @ w), ()), h, None, length=n)[0]
+
+    def of_jax(w: Any, h: Any) -> Any:
+        return jax.lax.scan(lambda h, _: (jnp.tanh(h @ w), ()), h, None, length=n)[0]
+
+    return Row([w, h], "float32", ours, of_jax, None, flops=2.0 * n * m**3)
+
+
+@row("while of 1000 turns, a product of 512x512 f32")
+def while_of_products() -> Row:
+    n, m = of(1000, 50), of(512, 16)
+    w, h = normal(m, m) / m**0.5, normal(m, m)
+
+    def ours(w: Any, h: Any) -> Any:
+        first = nb.constant(0), h
+        return nb.while_loop(
+            lambda s: s[0] < n, lambda s: (s[0] + 1, nb.tanh(s[1] @ w)), first
+        )[1]
+
+    def of_jax(w: Any, h: Any) -> Any:
+        return jax.lax.while_loop(
+            lambda s: s[0] < n, lambda s: (s[0] + 1, jnp.tanh(s[1] @ w)), (0, h)
+        )[1]
+
+    return Row([w, h], "float32", ours, of_jax, None, flops=2.0 * n * m**3)

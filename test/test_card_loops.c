@@ -386,6 +386,28 @@ PROGRAM(gradient_of_branches)
     return gradient_of(branches_in_scan, x, ny, y);
 }
 
+PROGRAM(gradient_of_whiles)
+{
+    (void)ctx, (void)nx;
+    return gradient_of(whiles_in_scan, x, ny, y);
+}
+
+PROGRAM(decayed)
+{
+    nb_tensor *out[2];
+    int n;
+    (void)ctx, (void)nx;
+    nb_status s = loop(few, shrink, x, x[2], &n, out);
+    y[0] = out[1], y[1] = nb_mul(out[1], nb_num(2));
+    return *ny = 2, s;
+}
+
+PROGRAM(gradient_of_a_while)
+{
+    (void)ctx, (void)nx;
+    return gradient_of(decayed, x, ny, y);
+}
+
 PROGRAM(gradient_of_rows)
 {
     (void)ctx, (void)nx;
@@ -577,6 +599,8 @@ static const program large_ones[] = {
     {"gradient", gradient, 3},
     {"gradient of branches", gradient_of_branches, 3},
     {"gradient of rows", gradient_of_rows, 3},
+    {"gradient of a while", gradient_of_a_while, 500},
+    {"gradient of whiles", gradient_of_whiles, 50000},
     {"mapped", mapped, 3},
     {"mapped gradient", mapped_gradient, 3},
     {"mapped while", mapped_while, 3},

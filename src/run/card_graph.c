@@ -60,7 +60,7 @@ struct nb_card_reel {
 bool nb_card_only_enqueues(const nb_exec *e, int s)
 {
     const nb_card_step *k = &e->on_card[s];
-    return k->code || k->job || k->follows;
+    return k->code || (k->job && !k->job->alone) || k->follows;
 }
 
 static int launches(const nb_card_step *k)
@@ -381,7 +381,8 @@ static bool run_step(nb_exec *e, const nb_frame *f, const nb_card_doing *d,
 {
     const nb_card_job *j = e->on_card[s].job;
     bool first = !f->reel || f->reel->runs == 0;
-    if (!j || !j->waits || first || e->pieces->unfit) return d->step(d->ctx, s);
+    if (!j || !j->waits || j->alone || first || e->pieces->unfit)
+        return d->step(d->ctx, s);
     nb_card_graph *g = capture_piece(e, &(piece){s, s}, d, NULL);
     bool ok = g && nb_card_graph_launch(g);
     nb_card_graph_free(g);

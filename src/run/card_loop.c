@@ -5,6 +5,7 @@
 #include "lower/look.h"
 #include "run/lazy.h"
 
+#include <stddef.h>
 #include <string.h>
 
 enum {
@@ -117,10 +118,23 @@ static bool is_aligned(const making *m, int i)
     return p->place[l->in[i]].offset * item % 16 == 0;
 }
 
+/* What turns keep for later passes is in a record of the turn. */
+static bool make_kept(making *m, int i, nb_loop_input *in)
+{
+    nb_dtype t = m->c->op->region[m->region]->line[i].dtype;
+    size_t *record = &m->l->record;
+    *in = (nb_loop_input){.kind = NB_KEPT,
+                          .from = -1,
+                          .bytes = bytes_of(&m->j.shape[i], t),
+                          .at = {*record}};
+    *record += (in->bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return m->l->kind == NB_LOOP_WHILE || unfit(m);
+}
+
 static bool make_input(making *m, int i, nb_loop_input *in)
 {
     const nb_joints *j = &m->j;
-    if (j->from[i] < 0) return unfit(m);
+    if (j->from[i] < 0) return make_kept(m, i, in);
     const nb_tensor *x = m->c->in[j->from[i]];
     nb_dtype t = (nb_dtype)x->dtype;
     nb_shape is = nb_tensor_shape(x);
@@ -273,8 +287,12 @@ static bool fill_program(making *m, nb_loop_program *p, int run, int *which,
     p->out = nb_alloc_zero((size_t)(of.n + 1) * sizeof *p->out);
     p->kept = nb_alloc_zero((size_t)(p->p.nbefore + 1) * sizeof *p->kept);
     ok = p->out && p->kept;
-    for (int i = 0; ok && i < of.n; i++)
-        ok = make_output(m, p->turn, i, which[i], y[i], &p->out[i]);
+    for (int i = 0; ok && i < of.n; i++) {
+        nb_loop_output *out = &p->out[i];
+        ok = make_output(m, p->turn, i, which[i], y[i], out);
+        if (ok && out->feeds >= 0 && m->j.from[out->feeds] < 0)
+            out->at = take(m, out->bytes);
+    }
     if (ok) make_room(m, p);
     return ok;
 }
@@ -330,6 +348,12 @@ static bool waits(const nb_exec *e)
     return false;
 }
 
+/* The first pass comes before the test. */
+static int run_at(const making *m, int r)
+{
+    return m->j.nruns > 1 && r < 2 ? 1 - r : r;
+}
+
 static bool make_side(making *m, int region)
 {
     nb_loop_side *s = &m->l->side[region];
@@ -344,11 +368,10 @@ static bool make_side(making *m, int region)
               nb_joints_nodes(m->c, region, &m->j, m->e->device, m->node);
     for (int i = 0; ok && !m->unfit && i < s->nx; i++)
         ok = make_input(m, i, &s->in[i]);
-    bool open = m->l->kind == NB_LOOP_WHILE;
-    if (open && m->j.nruns != 2) unfit(m);
-    if (ok && !m->unfit)
-        ok = make_program(m, &s->program[s->n++], open ? 1 : 0);
-    if (ok && !m->unfit && open) ok = make_program(m, &s->program[s->n++], 0);
+    s->program = nb_alloc_zero((size_t)m->j.nruns * sizeof *s->program);
+    ok = ok && s->program;
+    for (int r = 0; ok && !m->unfit && r < m->j.nruns; r++)
+        ok = make_program(m, &s->program[s->n++], run_at(m, r));
     nb_free(m->node);
     nb_joints_free(&m->j);
     return ok;
@@ -364,8 +387,8 @@ static bool make_all(making *m)
     nb_card_loop *l = m->l;
     int sides = l->kind == NB_LOOP_COND ? 2 : 1;
     bool ok = true;
-    l->head = take(m, sizeof(nb_card_head));
-    l->flag = take(m, 1);
+    l->head = take(m, sizeof(nb_loop_head));
+    l->flag = l->head + offsetof(nb_loop_head, flag);
     for (int r = 0; ok && !m->unfit && r < sides; r++)
         ok = make_side(m, r);
     if (!ok || m->unfit) return ok;
@@ -382,6 +405,7 @@ static bool make_all(making *m)
         for (int i = 0; i < l->side[r].n; i++)
             if (waits(l->side[r].program[i].turn)) l->job.waits = true;
     l->job.launches = clamp((known ? l->length : MANY) * l->per_turn);
+    l->job.alone = l->side[0].n > 2;
     return (l->moves = nb_moves_code(l->card, l->conditions));
 }
 
@@ -394,7 +418,7 @@ static void release(nb_card_job *j)
             nb_turn_free(&s->program[i].p);
             nb_free(s->program[i].out), nb_free(s->program[i].kept);
         }
-        nb_free(s->in);
+        nb_free(s->in), nb_free(s->program);
     }
     nb_card_code_drop(l->moves);
     nb_free(l);

@@ -14,7 +14,12 @@
 #include "run/card_parts.h"
 #include "transform/kept.h"
 
-typedef enum nb_input_kind { NB_STAYS, NB_CARRIED, NB_STEPS } nb_input_kind;
+typedef enum nb_input_kind {
+    NB_STAYS,
+    NB_CARRIED,
+    NB_STEPS,
+    NB_KEPT /* by the same turn of an earlier pass */
+} nb_input_kind;
 
 /* An input of a program. */
 typedef struct nb_loop_input {
@@ -24,7 +29,7 @@ typedef struct nb_loop_input {
     nb_move move; /* it, or how it begins, or a step, to its place */
     int64_t step; /* bytes from one to the next */
     size_t bytes;
-    size_t at[2]; /* its places */
+    size_t at[2]; /* its places; of what is kept, in the record of a turn */
 } nb_loop_input;
 
 /* A result of a program. */
@@ -54,8 +59,14 @@ typedef struct nb_loop_side {
     int nx;
     nb_loop_input *in;
     int n;
-    nb_loop_program program[2]; /* a turn, a test */
+    nb_loop_program *program; /* a turn, a test, turns of further passes */
 } nb_loop_side;
+
+/* What the card says of a loop. */
+typedef struct nb_loop_head {
+    nb_card_head count;
+    char flag[16]; /* of its test, the first byte */
+} nb_loop_head;
 
 typedef enum nb_loop_kind {
     NB_LOOP_SCAN,
@@ -76,6 +87,8 @@ typedef struct nb_card_loop {
                       * many turns there */
     int at_once;     /* turns between tests of a loop that counts */
     size_t head, flag, room;
+    size_t record;    /* bytes that a turn keeps for later passes */
+    atomic_bool warm; /* it has run */
 } nb_card_loop;
 
 /* The job of step s, if it is such a call and all that it does is enqueued;

@@ -14,6 +14,7 @@ typedef struct nb_card_job {
                        * when what is gathered (build.h) is built */
     int launches;     /* that it is about, if it is no graph; 0: one */
     bool waits;       /* for the card, unless it is part of a graph */
+    bool alone;       /* it waits in any case, and is part of none */
 
     /* Enqueues it on nb_card_stream and waits for nothing, but as said above;
      * what it does depends on the pointers alone, for it may become part of a

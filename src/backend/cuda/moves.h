@@ -28,8 +28,8 @@ bool nb_move_over(nb_move *m, size_t item, int n, const int64_t *size,
                   const int64_t *to, const int64_t *from);
 
 /* What follows when all is moved, if head is not NULL: the count there goes on
- * by `by`; `yes` holds if the flag, one byte, is not 0, or without one while the
- * count is below `until`; `no` holds if it does not.  Conditions may be 0. */
+ * by `by`; `yes` holds if the count is below `until` and the flag, one byte, if
+ * there is one, not 0; `no` holds if that does not.  Conditions may be 0. */
 typedef struct nb_card_head {
     int64_t count;
     unsigned ticket, unused; /* of blocks that are done; 0 between launches */

@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(256) move_all(const work w)
     if (atomicInc(&w.first->ticket, last) != last) return;
     count += w.by;
     w.first->count = count;
-    bool on = w.flag ? *w.flag != 0 : count < w.until;
+    bool on = (!w.flag || *w.flag) && count < w.until;
     if (w.yes) SET(w.yes, on);
     if (w.no) SET(w.no, !on);
 }
