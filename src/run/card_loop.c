@@ -3,6 +3,7 @@
 
 #include "core/joints.h"
 #include "lower/look.h"
+#include "run/donate.h"
 #include "run/lazy.h"
 
 #include <stddef.h>
@@ -150,7 +151,6 @@ static bool make_input(making *m, int i, nb_loop_input *in)
     in->lies = is_packed(&d, from) && is_aligned(m, j->from[i]);
     if (in->kind == NB_CARRIED || (in->kind == NB_STAYS && !in->lies))
         in->at[0] = take(m, in->bytes);
-    if (in->kind == NB_CARRIED) in->at[1] = take(m, in->bytes);
     return move_over(m, &in->move, t, &d, d.packed, from);
 }
 
@@ -258,6 +258,23 @@ static int varying(const making *m)
     return n;
 }
 
+/* What is carried has a second place, unless it can be written where it was
+ * read; what is kept goes by way of a place. */
+static bool make_carry(making *m, const nb_exec *e, int i, nb_loop_output *out)
+{
+    nb_loop_input *in = &m->l->side[m->region].in[out->feeds];
+    bool over = false;
+    if (in->kind == NB_KEPT) {
+        out->at = take(m, out->bytes);
+        return true;
+    }
+    if (out->lands &&
+        !nb_donate_fits(e->plan, out->feeds, e->plan->graph->result[i], &over))
+        return false;
+    in->at[1] = over ? in->at[0] : take(m, in->bytes);
+    return true;
+}
+
 static void make_room(making *m, nb_loop_program *p)
 {
     size_t *room = &m->l->room;
@@ -290,8 +307,7 @@ static bool fill_program(making *m, nb_loop_program *p, int run, int *which,
     for (int i = 0; ok && i < of.n; i++) {
         nb_loop_output *out = &p->out[i];
         ok = make_output(m, p->turn, i, which[i], y[i], out);
-        if (ok && out->feeds >= 0 && m->j.from[out->feeds] < 0)
-            out->at = take(m, out->bytes);
+        if (ok && out->feeds >= 0) ok = make_carry(m, p->turn, i, out);
     }
     if (ok) make_room(m, p);
     return ok;

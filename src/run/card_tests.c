@@ -36,6 +36,7 @@ static bool carry_back(nb_loop_run *r, char *records, const nb_moved *then)
     for (int k = 0; ok && k < p->turn->plan->graph->ny; k++) {
         const nb_loop_output *out = &p->out[k];
         const nb_loop_input *in = &s->in[out->feeds];
+        if (in->kind == NB_CARRIED && in->at[0] == in->at[1]) continue;
         ok = in->kind == NB_CARRIED
                  ? add_bytes(r, in->bytes, r->work + in->at[0],
                              r->work + in->at[1], 0)

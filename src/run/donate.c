@@ -13,6 +13,17 @@ static bool is_result(const nb_plan *p, int root)
     return false;
 }
 
+/* Whether result k may take input i, which is the same size; here: where a step
+ * writes over what it reads. */
+static bool may_take(const nb_plan *p, const nb_life *l, int i, int k,
+                     bool here)
+{
+    if (l[i].last >= 0 && nb_plan_with(p, l[i].last).first == l[k].first &&
+        nb_plan_in_place(p, l[k].first, i, k) >= 0)
+        return true;
+    return !here && l[k].first > l[i].last;
+}
+
 /* The result that takes input i, or -1: the first that is free to; of those that
  * a step writes over what it reads, or of all. */
 static int taker(const nb_plan *p, const nb_life *l, int i, const int *take,
@@ -23,12 +34,20 @@ static int taker(const nb_plan *p, const nb_life *l, int i, const int *take,
         if (p->home[k] != NB_HOME_RESULT || take[k] >= 0 ||
             p->bytes[k] != p->bytes[i])
             continue;
-        if (l[i].last >= 0 && nb_plan_with(p, l[i].last).first == l[k].first &&
-            nb_plan_in_place(p, l[k].first, i, k) >= 0)
-            return k;
-        if (!here && l[k].first > l[i].last) return k;
+        if (may_take(p, l, i, k, here)) return k;
     }
     return -1;
+}
+
+bool nb_donate_fits(const nb_plan *p, int i, int k, bool *fits)
+{
+    nb_life *l = nb_alloc(((size_t)nb_plan_blocks(p) + 1) * sizeof *l);
+    if (!l) return false;
+    nb_plan_lives(p, l);
+    *fits = !is_result(p, i) && p->home[k] == NB_HOME_RESULT && p->bytes[i] &&
+            p->bytes[k] == p->bytes[i] && may_take(p, l, i, k, false);
+    nb_free(l);
+    return true;
 }
 
 /* What can be written over what the same step reads is: its place would else be

@@ -7,6 +7,9 @@
 /* By line: the input whose block a result takes, or -1; allocated. */
 int *nb_donate_plan(const nb_plan *p, int n, const int *inputs);
 
+/* Whether the block of input i may be that of result k. */
+bool nb_donate_fits(const nb_plan *p, int i, int k, bool *fits);
+
 /* Whether the data of x is x's alone. */
 bool nb_donate_can(const nb_tensor *x);
 
