@@ -261,7 +261,7 @@ static watch watched(nb_tensor *x)
     w.over = true;
     pthread_join(thread, NULL);
     if (s != NB_OK) fail_msg("%s", nb_error_message());
-    assert_true(w.looks > 10);
+    assert_true(w.looks > 10 || there_is_card()); /* which works on by itself */
     return w;
 }
 

@@ -583,8 +583,9 @@ static bool bring(run *r)
         int k = g->result[i];
         if (r->f->block[k] == r->out[i] && r->e->plan->place[k].root == k)
             continue;
+        nb_shape shape = nb_tensor_shape(r->e->plan->node[k]);
         nb_tensor *x = node_over(r, k);
-        if (!x || !nb_copy_into(r->out[i], &g->line[k].shape, x)) return false;
+        if (!x || !nb_copy_into(r->out[i], &shape, x)) return false;
     }
     return true;
 }

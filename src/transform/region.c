@@ -313,12 +313,16 @@ static bool happen(nb_tensor *y)
     return nb_effects_pending() ? nb_effects_are(y) : nb_realize_now(1, &y);
 }
 
+/* Where a call of them is: with those on a card, or, if all are numbers, where
+ * things are made now. */
 static int device_among(const nb_list *in)
 {
-    int device = 0;
-    for (int i = 0; i < in->n && !device; i++)
-        device = in->at[i]->device;
-    return device;
+    bool numbers = true;
+    for (int i = 0; i < in->n; i++) {
+        if (in->at[i]->device) return in->at[i]->device;
+        numbers = numbers && nb_tensor_is_number(in->at[i]);
+    }
+    return numbers ? nb_device_in_force() : 0;
 }
 
 /* To programs on a card numbers are inputs, too. */
