@@ -34,7 +34,7 @@ typedef struct nb_card_maker {
                  nb_card_job **job);
 } nb_card_maker;
 
-/* Loops and branches, as one launch (solo.c). */
+/* Loops and branches (loop/solo.c). */
 extern const nb_card_maker nb_card_scan, nb_card_while, nb_card_cond;
 
 /* The job of a call; *job is NULL if there is none. */
