@@ -272,12 +272,12 @@ static void sums_on_cards(void)
 {
     expect(card_pieces("fn(\n  %a1: bf16[32768,768],\n) {\n"
                        "  %v1: bf16[768] = reduce_sum(%a1, axis=0, "
-                       "keepdims=False)\n  return %v1\n}\n") == 16,
+                       "keepdims=False)\n  return %v1\n}\n") == 84,
            "columns side by side are in pieces for all processors");
     expect(card_pieces("fn(\n  %a1: bf16[32768,768],\n  %a2: bf16[32768,1],\n"
                        ") {\n  %v1: bf16[32768,768] = mul(%a1, %a2)\n"
                        "  %v2: bf16[768] = reduce_sum(%v1, axis=0, "
-                       "keepdims=False)\n  return %v2\n}\n") == 16,
+                       "keepdims=False)\n  return %v2\n}\n") == 84,
            "also where each row has a factor");
 }
 
