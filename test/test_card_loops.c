@@ -624,6 +624,32 @@ static void loops_of_many_kernels_are_graphs(void **state)
     }
 }
 
+/* The same where the host has to read tests: no conditions, no graphs, or some
+ * that cannot be made. */
+static void body_of_reading(void)
+{
+    check_large(large_ones[large_one].body, 1 << 20);
+}
+
+static void tests_are_read_without_conditions(void **state)
+{
+    static const char *const settings[] = {
+        "NABLA_DISABLE=solo NABLA_SIM_VERSION=12000",
+        "NABLA_DISABLE=solo NABLA_CUDA_GRAPHS=0",
+        "NABLA_DISABLE=solo NABLA_SIM_FAIL=cuGraphAddNode:1",
+    };
+    static const char *const names[] = {"until small", "either",
+                                        "gradient of a while"};
+    (void)state;
+    if (!cards_simulated()) skip();
+    for (int i = 0; i < 9; i++) {
+        large_one = 0;
+        while (strcmp(large_ones[large_one].name, names[i % 3]) != 0)
+            large_one++;
+        cards_alone(body_of_reading, settings[i / 3]);
+    }
+}
+
 #define TEST(name, body, launches)       \
     static void body_of_##name(void)     \
     {                                    \
@@ -727,6 +753,7 @@ int main(void)
         cmocka_unit_test(gradients_in_lanes_are_loops),
         cmocka_unit_test(lanes_end_by_themselves),
         cmocka_unit_test(loops_of_many_kernels_are_graphs),
+        cmocka_unit_test(tests_are_read_without_conditions),
         cmocka_unit_test(memory_may_run_out),
     };
     return cmocka_run_group_tests(tests, cards_open, cards_close);

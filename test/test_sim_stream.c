@@ -242,6 +242,75 @@ static void loops_stay_in_the_graph(void **state)
     GOOD(CU(cuModuleUnload)(module));
 }
 
+/* if (left is odd) y += 1 else y *= 2, inside such a loop. */
+static void branches_are_taken_in_loops(void **state)
+{
+    (void)state;
+    const char *text =
+        "extern \"C\" __device__ void cudaGraphSetConditional(\n"
+        "    unsigned long long handle, unsigned value);\n"
+        "extern \"C\" __global__ void pick(int *left, unsigned long long h)\n"
+        "{ cudaGraphSetConditional(h, *left % 2); }\n"
+        "extern \"C\" __global__ void step(float *y, int *left, int way,\n"
+        "                                unsigned long long h)\n"
+        "{\n"
+        "    if (way == 0) y[0] *= 2;\n"
+        "    if (way == 1) y[0] += 1;\n"
+        "    if (way == 2) cudaGraphSetConditional(h, --*left > 0);\n"
+        "}\n";
+    CUmodule module;
+    CUfunction step = driver_function(text, "step", &module), pick;
+    GOOD(CU(cuModuleGetFunction)(&pick, module, "pick"));
+    float one = 1, result;
+    int four = 4, way[] = {1, 0, 2};
+    CUdeviceptr y = driver_put(&one, 4), left = driver_put(&four, 4);
+    CUcontext context;
+    CUgraph g, body, same;
+    CUgraphNode node;
+    CUgraphExec exec;
+    CUstream s, inner;
+    unsigned long long on, odd;
+    CUgraphNodeParams p = {.type = SIM_NODE_CONDITIONAL}, q = p;
+    GOOD(CU(cuCtxGetCurrent)(&context));
+    GOOD(CU(cuStreamCreate)(&s, 1));
+    GOOD(CU(cuStreamCreate)(&inner, 1));
+    GOOD(CU(cuGraphCreate)(&g, 0));
+    GOOD(CU(cuGraphConditionalHandleCreate)(&on, g, context, 1, 1));
+    p.conditional = (CUDA_CONDITIONAL_NODE_PARAMS){on, 1, 1, NULL, context};
+    GOOD(CU(cuGraphAddNode)(&node, g, NULL, 0, &p));
+    body = p.conditional.bodies[0];
+    GOOD(CU(cuStreamBeginCaptureToGraph)(s, body, NULL, NULL, 0, 0));
+    GOOD(CU(cuGraphConditionalHandleCreate)(&odd, body, context, 0, 1));
+    GOOD(driver_launch(pick, 1, 1, 0, s, (void *[]){&left, &odd}));
+    const CUgraphNode *last;
+    CUgraph now;
+    uint64_t id;
+    size_t n;
+    int status;
+    GOOD(CU(cuStreamGetCaptureInfo_v2)(s, &status, &id, &now, &last, &n));
+    assert_ptr_equal(now, body);
+    q.conditional = (CUDA_CONDITIONAL_NODE_PARAMS){odd, 0, 2, NULL, context};
+    GOOD(CU(cuGraphAddNode)(&node, body, last, n, &q));
+    GOOD(CU(cuStreamUpdateCaptureDependencies)(s, &node, 1, 1));
+    for (int i = 0; i < 2; i++) {
+        GOOD(CU(cuStreamBeginCaptureToGraph)(inner, q.conditional.bodies[i],
+                                             NULL, NULL, 0, 0));
+        GOOD(driver_launch(step, 1, 1, 0, inner,
+                           (void *[]){&y, &left, &way[i], &on}));
+        GOOD(CU(cuStreamEndCapture)(inner, &same));
+    }
+    GOOD(driver_launch(step, 1, 1, 0, s, (void *[]){&y, &left, &way[2], &on}));
+    GOOD(CU(cuStreamEndCapture)(s, &same));
+    GOOD(CU(cuGraphInstantiateWithFlags)(&exec, g, 0));
+    GOOD(CU(cuGraphLaunch)(exec, s));
+    GOOD(CU(cuStreamSynchronize)(s));
+    GOOD(CU(cuMemcpyDtoH_v2)(&result, y, 4));
+    assert_true(result == 7); /* (1 * 2 + 1) * 2 + 1 */
+    GOOD(CU(cuGraphExecDestroy)(exec));
+    GOOD(CU(cuGraphDestroy)(g));
+    GOOD(CU(cuModuleUnload)(module));
+}
+
 int main(void)
 {
     if (!driver_open()) return 1;
@@ -251,6 +320,7 @@ int main(void)
         TEST(graphs_replay_and_are_patched),
         TEST(captures_refuse_what_waits),
         TEST(loops_stay_in_the_graph),
+        TEST(branches_are_taken_in_loops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,8 +87,9 @@ typedef struct nb_card_loop {
                       * many turns there */
     int at_once;     /* turns between tests of a loop that counts */
     size_t head, flag, room;
-    size_t record;    /* bytes that a turn keeps for later passes */
-    atomic_bool warm; /* it has run */
+    size_t record;     /* bytes that a turn keeps for later passes */
+    atomic_bool warm;  /* it has run */
+    atomic_bool unfit; /* no graph could be made of it */
 } nb_card_loop;
 
 /* The job of step s, if it is such a call and all that it does is enqueued;

@@ -55,18 +55,29 @@ static char *record_at(const nb_loop_run *r, const records *all, int64_t t)
     return k->data + (size_t)t * r->l->record;
 }
 
-/* As many turns as there are records, by a graph. */
-static bool run_graph(nb_loop_run *r, reel *k, bool tested, bool *on)
+/* As many turns as there are records, as a graph; NULL without an error if there
+ * can be none. */
+static nb_card_graph *graph_of(nb_loop_run *r, const reel *k, bool tested)
 {
-    nb_loop_head head;
     nb_card_graph *g = NULL;
+    if (!nb_card_graphs_wanted() || !r->l->warm || r->l->unfit) return NULL;
+    if (!nb_card_capture_begin(r->l->card)) return nb_error_clear(), NULL;
     r->record = k->data;
-    if (!nb_card_capture_begin(r->l->card)) return false;
     if (nb_loop_capture(r, k->turns, tested))
         g = nb_card_capture_end(r->l->card, r->what);
     else
         nb_card_capture_give_up(r->l->card);
-    bool ok = g && nb_card_graph_launch(g) && nb_loop_read(r, &head);
+    if (g) return g;
+    if (nb_error_code() != NB_EMEMORY) r->l->unfit = true;
+    r->nmoves = r->half = 0;
+    nb_error_clear();
+    return NULL;
+}
+
+static bool run_graph(nb_loop_run *r, nb_card_graph *g, reel *k, bool *on)
+{
+    nb_loop_head head;
+    bool ok = nb_card_graph_launch(g) && nb_loop_read(r, &head);
     nb_card_graph_free(g);
     *on = ok && head.flag[0];
     if (ok) k->used = head.count.count;
@@ -95,12 +106,13 @@ static bool run_tests(nb_loop_run *r, reel *k, bool *on)
 
 static bool first_pass(nb_loop_run *r, records *all)
 {
-    bool graphs = nb_card_graphs_wanted() && r->l->warm, on = true, ok = true;
-    for (bool tested = false; ok && on; tested = true) {
+    bool on = true, ok = true;
+    for (bool tested = false; ok && on;) {
         reel *k = more(r, all);
-        ok =
-            k && (graphs ? run_graph(r, k, tested, &on) : run_tests(r, k, &on));
+        nb_card_graph *g = k && !r->half ? graph_of(r, k, tested) : NULL;
+        ok = k && (g ? run_graph(r, g, k, &on) : run_tests(r, k, &on));
         if (ok) all->turns += k->used;
+        tested = g;
     }
     return ok && nb_loop_end(r, &r->l->side[0], &r->l->side[0].program[0]);
 }
