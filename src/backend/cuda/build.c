@@ -16,8 +16,10 @@ enum { BUCKETS = 1024 };
 static struct {
     pthread_mutex_t lock;
     nb_card_image *bucket[BUCKETS];
+    pthread_cond_t settled;
     atomic_int_fast64_t hits;
-} table = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} table = {.lock = PTHREAD_MUTEX_INITIALIZER,
+           .settled = PTHREAD_COND_INITIALIZER};
 
 typedef struct chore {
     nb_card_chore *run;
@@ -73,18 +75,30 @@ static bool build_gathered(void)
         nb_card_image *m = gathered.image[i], **at = bucket_of(m->key);
         nb_free(m->text);
         m->text = NULL;
+        m->settled = true;
         if (!m->module) continue;
         m->next = *at;
         *at = m;
     }
+    pthread_cond_broadcast(&table.settled);
     pthread_mutex_unlock(&table.lock);
     return ok;
+}
+
+/* A program may be another thread's, which gathers more before it builds. */
+static void await(const nb_card_image *m)
+{
+    pthread_mutex_lock(&table.lock);
+    while (!m->settled)
+        pthread_cond_wait(&table.settled, &table.lock);
+    pthread_mutex_unlock(&table.lock);
 }
 
 bool nb_card_code_ready(const nb_card_code *k)
 {
     if (k->function) return true;
     if (!build_gathered()) return false;
+    await(k->image);
     return k->function ||
            nb_fail(NB_ERUNTIME, "%s: the kernel was not built", k->name);
 }
@@ -203,10 +217,21 @@ static void forget(void)
     memset(&gathered, 0, sizeof gathered);
 }
 
+/* Those from the first on will not be built. */
+static void settle(int first)
+{
+    pthread_mutex_lock(&table.lock);
+    for (int i = first; i < gathered.n; i++)
+        gathered.image[i]->settled = true;
+    pthread_cond_broadcast(&table.settled);
+    pthread_mutex_unlock(&table.lock);
+}
+
 /* Images that are not wanted go with their kernels. */
 bool nb_card_builds_close(nb_card_builds b, bool wanted)
 {
     bool ok = wanted && build_gathered();
+    settle(b.images);
     if (gathered.n > b.images) gathered.n = b.images;
     if (gathered.nchores > b.chores) gathered.nchores = b.chores;
     if (--gathered.depth == 0) forget();

@@ -11,6 +11,7 @@ typedef struct nb_card_image {
     char *text;          /* until it is compiled */
     bool joins;          /* NB_CARD_JOINS */
     void *module;        /* NULL: not loaded yet */
+    bool settled;        /* loaded, or it could not be; with that lock */
     nb_card_code *codes; /* and the next: with the lock of build.c, once it is
                           * in its table */
     struct nb_card_image *next;
