@@ -81,7 +81,7 @@ THERE = [
     Test("test_dynamic", 8, 5, 50),
     Test("test_laws", 6, 1, 50),
     Test("test_points", 4, 2, 40),
-    Test("test_control", seconds=120),
+    Test("test_control", 8, 11, 60),
     Test("test_custom_op", seconds=110),
     Test("test_checkpoint", seconds=110),
     Test("test_turns", seconds=60),
