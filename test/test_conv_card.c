@@ -3,7 +3,8 @@
  *
  * A case is a convolution of numbers that 16 bits hold, a loss of it, its
  * gradients in x and filter, and those of their squares; what is right is
- * computed in float64 on the CPU. */
+ * computed in float64 on the CPU.  A name, or part of one with *, as argument:
+ * those tests alone. */
 #include "nabla/nabla.h"
 #include "support/alone.h"
 #include "support/cards.h"
@@ -15,6 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <dlfcn.h>
+#include <limits.h>
+
 #include <cmocka.h>
 
 typedef struct program {
@@ -25,6 +29,7 @@ typedef struct program {
     nb_conv how;
     bool transposed, once; /* once: no derivative of derivatives */
     int lanes;             /* mapped over x, over both if 2, 3 the filter */
+    int dnn; /* of y and both gradients, so many are made by cuDNN */
 } program;
 
 static const program programs[] = {
@@ -33,45 +38,52 @@ static const program programs[] = {
      2,
      {2, 9, 7, 16},
      {3, 3, 16, 24},
-     .how = {.padding = {{1, 1}, {1, 1}}}},
+     .how = {.padding = {{1, 1}, {1, 1}}},
+     .dnn = 3},
     {"of bfloat16, a stride",
      NB_BF16,
      2,
      {2, 11, 9, 16},
      {3, 3, 16, 16},
-     .how = {.stride = {2, 2}, .padding = {{1, 1}, {1, 1}}}},
+     .how = {.stride = {2, 2}, .padding = {{1, 1}, {1, 1}}},
+     .dnn = 3},
     {"channels that no vector fits",
      NB_F16,
      2,
      {2, 8, 9, 3},
      {5, 3, 3, 17},
-     .how = {.stride = {2, 1}, .padding = {{2, 1}, {0, 1}}}},
+     .how = {.stride = {2, 1}, .padding = {{2, 1}, {0, 1}}},
+     .dnn = 3},
     {"more images than a tile has rows, many channels",
      NB_BF16,
      2,
      {72, 3, 3, 8},
      {2, 2, 8, 72},
-     .once = true},
-    {"one tap", NB_F16, 2, {3, 6, 5, 32}, {1, 1, 32, 40}, .once = false},
+     .once = true,
+     .dnn = 3},
+    {"one tap", NB_F16, 2, {3, 6, 5, 32}, {1, 1, 32, 40}, .dnn = 3},
     {"groups",
      NB_F16,
      2,
      {2, 6, 6, 48},
      {3, 3, 16, 48},
-     .how = {.padding = {{1, 1}, {1, 1}}, .groups = 3}},
+     .how = {.padding = {{1, 1}, {1, 1}}, .groups = 3},
+     .dnn = 3},
     {"float32, dilated",
      NB_F32,
      2,
      {2, 12, 9, 12},
      {3, 3, 12, 20},
-     .how = {.dilation = {2, 3}, .padding = {{2, 1}, {3, 4}}}},
+     .how = {.dilation = {2, 3}, .padding = {{2, 1}, {3, 4}}},
+     .dnn = 3},
     {"float32 in vectors, stride and dilation",
      NB_F32,
      2,
      {3, 13, 11, 16},
      {3, 2, 16, 68},
      .how = {.stride = {3, 2}, .dilation = {2, 1}},
-     .once = true},
+     .once = true,
+     .dnn = 3},
     {"float64",
      NB_F64,
      2,
@@ -83,37 +95,43 @@ static const program programs[] = {
      2,
      {2, 9, 8, 20},
      {3, 3, 1, 20},
-     .how = {.stride = {2, 1}, .padding = {{1, 1}, {1, 1}}, .groups = 20}},
+     .how = {.stride = {2, 1}, .padding = {{1, 1}, {1, 1}}, .groups = 20},
+     .dnn = 2},
     {"a channel to a group, of halves",
      NB_BF16,
      2,
      {3, 7, 8, 16},
      {3, 3, 1, 32},
-     .how = {.padding = {{1, 1}, {1, 1}}, .groups = 16}},
+     .how = {.padding = {{1, 1}, {1, 1}}, .groups = 16},
+     .dnn = 2},
     {"one line",
      NB_F32,
      1,
      {4, 40, 16},
      {5, 16, 16},
-     .how = {.padding = {{4, 0}}}},
+     .how = {.padding = {{4, 0}}},
+     .dnn = 3},
     {"one line of halves",
      NB_F16,
      1,
      {2, 37, 8},
      {4, 8, 24},
-     .how = {.stride = {3}, .padding = {{2, 5}}}},
+     .how = {.stride = {3}, .padding = {{2, 5}}},
+     .dnn = 3},
     {"three lines",
      NB_F16,
      3,
      {2, 5, 4, 6, 8},
      {2, 3, 3, 8, 16},
-     .how = {.stride = {1, 2, 1}, .padding = {{1, 0}, {1, 1}, {0, 2}}}},
+     .how = {.stride = {1, 2, 1}, .padding = {{1, 0}, {1, 1}, {0, 2}}},
+     .dnn = 3},
     {"three lines of float32",
      NB_F32,
      3,
      {2, 4, 5, 4, 5},
      {3, 1, 2, 5, 16},
-     .how = {.dilation = {1, 1, 2}, .padding = {{1, 1}, {0, 0}, {1, 1}}}},
+     .how = {.dilation = {1, 1, 2}, .padding = {{1, 1}, {0, 0}, {1, 1}}},
+     .dnn = 3},
     {"transposed",
      NB_F16,
      2,
@@ -122,7 +140,8 @@ static const program programs[] = {
      .how = {.stride = {2, 2},
              .padding = {{1, 1}, {1, 0}},
              .output_padding = {1, 0}},
-     .transposed = true},
+     .transposed = true,
+     .dnn = 2},
     {"transposed, stride and dilation",
      NB_F32,
      2,
@@ -130,27 +149,31 @@ static const program programs[] = {
      {3, 2, 16, 16},
      .how = {.stride = {3, 2}, .dilation = {2, 3}},
      .transposed = true,
-     .once = true},
+     .once = true,
+     .dnn = 2},
     {"transposed in groups",
      NB_BF16,
      1,
      {3, 9, 32},
      {4, 16, 32},
      .how = {.stride = {2}, .padding = {{1, 2}}, .groups = 2},
-     .transposed = true},
+     .transposed = true,
+     .dnn = 3},
     {"small, of everything a little",
      NB_F32,
      2,
      {1, 3, 3, 2},
      {2, 2, 2, 3},
-     .how = {.padding = {{1, 0}, {0, 1}}}},
+     .how = {.padding = {{1, 0}, {0, 1}}},
+     .dnn = 3},
     {"lanes of images",
      NB_F16,
      2,
      {3, 2, 6, 5, 8},
      {3, 3, 8, 16},
      .how = {.padding = {{1, 1}, {1, 1}}},
-     .lanes = 1},
+     .lanes = 1,
+     .dnn = 2},
     {"lanes of images and filters",
      NB_F32,
      2,
@@ -310,10 +333,12 @@ static bool near(const program *p, int i, nb_tensor *got, nb_tensor *right)
     return ok;
 }
 
+/* And nothing is computed by the CPU. */
 static void check_all(void)
 {
     bool ok = true;
-    cards_first();
+    char last[64];
+    nb_card *card = cards_first();
     for (int i = 0; i < PROGRAMS; i++) {
         nb_tensor *got[RESULTS], *right[RESULTS];
         const program *p = &programs[i];
@@ -324,7 +349,7 @@ static void check_all(void)
             ok = near(p, k, got[k], right[k]) && ok;
         nb_scope_close(0, NULL);
     }
-    need(ok);
+    need(ok && nb_card_elsewhere(card, last) == 0);
 }
 
 static bool is_same(nb_tensor *a, nb_tensor *b)
@@ -353,29 +378,51 @@ static void repeat_all(void)
     }
 }
 
-/* A convolution by itself is launched, not computed on the CPU. */
-static void launch_all(void)
+/* By cuDNN */
+
+/* Runs of the library; 0 on a card that is none of ours. */
+static int64_t library_runs(void)
 {
-    nb_card *card = cards_first();
-    for (int i = 0; i < PROGRAMS; i++) {
-        const program *p = &programs[i];
-        need(nb_scope_open() == NB_OK);
-        nb_tensor *x[2] = {numbers(1, p->x), numbers(2, p->filter)}, *y;
-        for (int k = 0; k < 2; k++)
-            x[k] = nb_to_device(nb_cast(x[k], p->dtype), 1);
-        need(nb_realize_all(2, x) == NB_OK);
-        uint64_t before = nb_card_launches(card);
-        y = mapped(p, x[0], x[1]);
-        need(nb_realize_all(1, &y) == NB_OK);
-        need(nb_card_launches(card) > before);
-        nb_scope_close(0, NULL);
-    }
+    void *lib = dlopen(getenv("NABLA_CUDA_DRIVER"), RTLD_NOW);
+    void *at = lib ? dlsym(lib, "nabla_sim_count") : NULL;
+    int64_t (*f)(const char *) = NULL;
+    memcpy(&f, &at, sizeof f);
+    return f ? f("cudnnBackendExecute") : 0;
 }
 
-static void own_kernels_are_launched(void **state)
+static void count_all(void)
 {
-    (void)state;
-    cards_alone(launch_all, "NABLA_CUDNN=none");
+    bool ok = true;
+    cards_first();
+    for (int i = 0; i < PROGRAMS; i++) {
+        program p = programs[i];
+        nb_tensor *y[RESULTS];
+        p.once = true;
+        need(nb_scope_open() == NB_OK);
+        run(&p, p.dtype, 1, y); /* plans are tried */
+        int64_t before = library_runs();
+        run(&p, p.dtype, 1, y);
+        int64_t n = library_runs() - before;
+        if (n != p.dnn) {
+            fprintf(stderr, "%s: cuDNN %d times\n", p.says, (int)n);
+            ok = false;
+        }
+        nb_scope_close(0, NULL);
+    }
+    need(ok);
+}
+
+static void do_without(void)
+{
+    const program *p = &programs[0];
+    nb_tensor *got[RESULTS], *right[RESULTS];
+    cards_first();
+    need(nb_scope_open() == NB_OK);
+    int n = run(p, NB_F64, 0, right);
+    need(run(p, p->dtype, 1, got) == n && library_runs() == 0);
+    for (int k = 0; k < n; k++)
+        need(near(p, k, got[k], right[k]));
+    nb_scope_close(0, NULL);
 }
 
 static void own_kernels_are_right(void **state)
@@ -390,12 +437,59 @@ static void own_kernels_repeat(void **state)
     cards_alone(repeat_all, "NABLA_CUDNN=none");
 }
 
-int main(void)
+static void with_library(void (*what)(void), const char *more)
+{
+    char all[2 * PATH_MAX];
+    snprintf(all, sizeof all, "%s NABLA_TUNE=all %s", cards_dnn(), more);
+    cards_alone(what, all);
+}
+
+static void cudnn_is_right(void **state)
+{
+    (void)state;
+    with_library(check_all, "");
+}
+
+static void cudnn_makes_what_it_takes(void **state)
+{
+    (void)state;
+    if (!cards_simulated()) skip();
+    with_library(count_all, "");
+}
+
+static void cudnn_repeats(void **state)
+{
+    (void)state;
+    with_library(repeat_all, "");
+}
+
+static void small_ones_do_without_cudnn(void **state)
+{
+    (void)state;
+    if (!cards_simulated()) skip();
+    cards_alone(do_without, cards_dnn());
+}
+
+static void what_cudnn_refuses_is_done_by_kernels(void **state)
+{
+    (void)state;
+    if (!cards_simulated()) skip();
+    with_library(do_without, "NABLA_CACHE_MIB=0 NABLA_SIM_FAIL=cudnnCreate:1+");
+    with_library(do_without,
+                 "NABLA_CACHE_MIB=0 NABLA_SIM_FAIL=cudnnBackendFinalize:1+");
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(own_kernels_are_launched),
         cmocka_unit_test(own_kernels_are_right),
         cmocka_unit_test(own_kernels_repeat),
+        cmocka_unit_test(cudnn_is_right),
+        cmocka_unit_test(cudnn_makes_what_it_takes),
+        cmocka_unit_test(cudnn_repeats),
+        cmocka_unit_test(small_ones_do_without_cudnn),
+        cmocka_unit_test(what_cudnn_refuses_is_done_by_kernels),
     };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, cards_open, cards_close);
 }

@@ -128,6 +128,16 @@ FN(ranked, nb_argsort(nb_flatten(x[X], 0, -1), 0, false, true))
 FN(extremes, nb_argmax(x[X], -1, false))
 FN(random_numbers, drawn())
 FN(convolved, nb_conv2d(x[IMAGE], x[FILTER], NULL))
+FN(convolution_loss, total(nb_sin(nb_conv2d(x[IMAGE], x[FILTER], NULL))))
+FN(convolved_back, nb_func_call1(nb_grad(nb_func_new(convolution_loss, NULL), 1,
+                                         (int[]){FILTER}),
+                                 NIN, x))
+FN(pool_loss,
+   total(nb_sin(nb_max_pool2d(x[IMAGE], &(nb_pool){.kernel_size = {3, 2},
+                                                   .stride = {1, 1}}))))
+FN(pooled_back,
+   nb_func_call1(nb_grad(nb_func_new(pool_loss, NULL), 1, (int[]){IMAGE}), NIN,
+                 x))
 FN(looped, rolled(x[X]))
 FN(root, nb_cholesky(definite(x[X]), false))
 FN(solution, nb_solve(definite(x[X]), square(x[X])))
@@ -158,6 +168,8 @@ static const struct {
     {"argmax", extremes},
     {"random numbers", random_numbers},
     {"convolution", convolved},
+    {"convolution, backwards", convolved_back},
+    {"pool, backwards", pooled_back},
     {"loop", looped},
     {"cholesky", root},
     {"linear equations", solution},
@@ -182,7 +194,7 @@ static bool make_inputs(nb_tensor **x)
     x[W] = f32(draw(2, (int64_t[]){257, 64}, -1, 1));
     x[I] = nb_constant(NB_I64, 1, &n, at);
     x[IMAGE] = f32(draw(4, (int64_t[]){2, 14, 15, 5}, -1, 1));
-    x[FILTER] = f32(draw(4, (int64_t[]){3, 3, 5, 8}, -1, 1));
+    x[FILTER] = f32(draw(4, (int64_t[]){3, 3, 5, 24}, -1, 1));
     x[Q] = f32(draw(4, (int64_t[]){2, 3, 80, 32}, -1, 1));
     return nb_realize_all(NIN, x) == NB_OK;
 }

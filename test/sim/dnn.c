@@ -1,6 +1,6 @@
 /* dnn.c - the part of cuDNN that is used, on simulated cards: descriptors, three
  * proposals for every graph, the first of which says that its results may
- * differ from run to run, and plans.  What it computes is in dnn_run.c.
+ * differ from run to run, the second that it has tensor cores, and plans.  What it computes is in dnn_run.c.
  *
  * Like the library it refuses what it does not know, and tensors that do not
  * begin where they were said to. */
@@ -197,7 +197,8 @@ static sim_dnn_program *compile(const sim_dnn *graph)
     for (int64_t i = 0; ok && i < ops->n; i++) {
         const sim_dnn *d = ((sim_dnn **)ops->at)[i];
         p->op[p->nops].kind = d->kind;
-        ok = flatten(p, &p->op[p->nops++], d);
+        ok = flatten(p, &p->op[p->nops], d) && sim_dnn_fits(p, p->nops);
+        p->nops++;
     }
     return ok ? p : NULL;
 }
@@ -283,6 +284,7 @@ int cudnnBackendGetAttribute(sim_dnn *d, int name, int type, int64_t room,
         (*(sim_dnn **)at)->done = true;
         return OK;
     case SIM_ATTR_ENGINE_NUMERICAL_NOTE:
+        *n = d->which < 2;
         *(int *)at = d->which ? SIM_NUMERICAL_NOTE_TENSOR_CORE
                               : SIM_NUMERICAL_NOTE_NONDETERMINISTIC;
         return OK;

@@ -59,7 +59,24 @@ int64_t sim_dnn_write(const sim_dnn_program *p, char *to); /* NULL: counts */
 sim_dnn_program *sim_dnn_read(const char *from, int64_t n);
 size_t sim_dnn_bytes(const sim_field *f);
 
-/* Whether there is such an operation. */
+/* Whether there is such an operation; whether the sizes of an operation of a
+ * program go together. */
 bool sim_dnn_knows(int kind);
+bool sim_dnn_fits(const sim_dnn_program *p, int op);
+
+/* Convolutions.  Tensors are places among those of the program, `result` that
+ * which is written; numbers are one a line. */
+typedef struct sim_conv {
+    int lines, x, w, y, result;
+    const int64_t *stride, *dilation, *before, *after;
+} sim_conv;
+/* False: the operation is none. */
+bool sim_conv_of(sim_conv *c, const sim_dnn_program *p, const sim_dnn_op *op);
+bool sim_conv_fits(const sim_conv *c, const sim_dnn_program *p);
+
+/* Of a point of y and one of w, the point of x that they meet; false if it is
+ * outside. */
+bool sim_conv_at(const sim_conv *c, const sim_dnn_program *p, const int64_t *y,
+                 const int64_t *w, int64_t *x);
 
 #endif

@@ -227,6 +227,36 @@ static int reshape(sim_scene *s, const sim_dnn_op *op)
     return y;
 }
 
+/* All points of y and, with its channel out, of w. */
+static int convolution(sim_scene *s, const sim_dnn_op *op)
+{
+    sim_conv c;
+    const sim_dnn_program *p = s->run->program;
+    int64_t y[8] = {0}, x[8] = {0};
+    if (!sim_conv_of(&c, p, op)) return -1;
+    sim_array *to = &s->array[c.result];
+    memset(to->x, 0, (size_t)to->n * sizeof *to->x);
+    do {
+        sim_dnn_tensor taps = p->tensor[c.w];
+        int64_t w[8] = {0};
+        taps.size[0] = 1;
+        do {
+            int64_t at[8];
+            memcpy(at, w, sizeof at);
+            at[0] = y[1];
+            if (!sim_conv_at(&c, p, y, at, x)) continue;
+            double a = get(s, c.x, x), b = get(s, c.w, at), g = get(s, c.y, y);
+            to->x[spot(tensor(s, c.result), c.result == c.x   ? x
+                                            : c.result == c.w ? at
+                                                              : y)] +=
+                c.result == c.x   ? b * g
+                : c.result == c.w ? a * g
+                                  : a * b;
+        } while (step_on(&taps, w));
+    } while (step_on(tensor(s, c.y), y));
+    return c.result;
+}
+
 /* Each gives the tensor that it has written. */
 static const struct {
     int kind;
@@ -236,6 +266,9 @@ static const struct {
     {SIM_BACKEND_OPERATION_MATMUL_DESCRIPTOR, matmul},
     {SIM_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, reduction},
     {SIM_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, reshape},
+    {SIM_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, convolution},
+    {SIM_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, convolution},
+    {SIM_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, convolution},
 };
 enum { OPERATIONS = sizeof operations / sizeof *operations };
 
@@ -244,6 +277,12 @@ bool sim_dnn_knows(int kind)
     for (int i = 0; i < OPERATIONS; i++)
         if (operations[i].kind == kind) return true;
     return false;
+}
+
+bool sim_dnn_fits(const sim_dnn_program *p, int op)
+{
+    sim_conv c;
+    return !sim_conv_of(&c, p, &p->op[op]) || sim_conv_fits(&c, p);
 }
 
 static void run_all(sim_scene *s)

@@ -55,7 +55,8 @@ static bool make(nb_card *card, const nb_call *call, nb_tensor *y,
     (void)y;
     if (!read_call(&c, call, &takes)) return false;
     if (!takes) return true;
-    return nb_card_conv_tiles(card, &c, job) &&
+    return nb_card_conv_dnn(card, &c, job) &&
+           (*job || nb_card_conv_tiles(card, &c, job)) &&
            (*job || nb_card_conv_each(card, &c, job));
 }
 

@@ -17,6 +17,9 @@ typedef struct nb_card_conv {
 
 /* Jobs; *job stays NULL where one does not take it. */
 
+/* cuDNN's plans: for what it takes, where it is installed. */
+bool nb_card_conv_dnn(nb_card *card, const nb_card_conv *c, nb_card_job **job);
+
 /* Tiles of a product, of places and channels out, over taps and channels in:
  * for floats, and results that fill tiles. */
 bool nb_card_conv_tiles(nb_card *card, const nb_card_conv *c,

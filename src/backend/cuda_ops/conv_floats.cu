@@ -24,10 +24,10 @@ FN void read_tiles(const product &p, const T *a, const T *b, T *to_a, T *to_b,
 {
     int r;
     int c;
-    place<A_EACH, A_TURNED ? BM : BK>(r, c);
+    share<A_EACH, A_TURNED ? BM : BK>(r, c);
     read_row<true, A_EACH>(p, to_a, a, r + (A_TURNED ? k : m),
                            c + (A_TURNED ? m : k), p.a_wide);
-    place<B_EACH, B_TURNED ? BK : BN>(r, c);
+    share<B_EACH, B_TURNED ? BK : BN>(r, c);
     read_row<false, B_EACH>(p, to_b, b, r + (B_TURNED ? n : k),
                             c + (B_TURNED ? k : n), p.b_wide);
 }

@@ -24,7 +24,7 @@ FN void copy_tile(const product &p, T *to, const T *from, int row, int column,
         copy_vector(to + i * step * (columns + 8),
                     of_a ? a_at(p, from, v, w) : b_at(p, from, v, w), from);
     }
-    ROLL
+    ONE_BY_ONE
     for (int i = 0; i < rows / step * 8 && !wide; i++) {
         int y = row + r + i / 8 * step, e = i % 8;
         int v = turned ? column + e : y, w = turned ? y : column + e;

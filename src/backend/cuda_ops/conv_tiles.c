@@ -58,7 +58,7 @@ typedef struct job {
     nb_card_job base;
     nb_card *card;
     nb_tiles tile;
-    bool in_runs;
+    bool in_runs, parts; /* of some phase */
     int first;
     size_t item;
     nb_card_code *code[KERNELS];
@@ -77,16 +77,13 @@ static void begin(nb_text *t, const job *j)
 {
     nb_text_add(t, "%s\n", nb_dims_text);
     nb_tiles_begin(t, &j->tile);
-    nb_text_add(t, "enum { IN_RUNS = %d, FIRST = %d };\n%s\n", j->in_runs,
-                j->first, rows);
+    nb_text_add(t, "enum { IN_RUNS = %d, FIRST = %d, PARTS = %d };\n%s\n",
+                j->in_runs, j->first, j->parts, rows);
 }
 
 static bool build(job *j)
 {
     nb_text t = {0}, u = {0};
-    bool parts = false;
-    for (int i = 0; i < j->nphases; i++)
-        parts = parts || j->phase[i].args.parts > 1;
     begin(&t, j);
     nb_tiles_loop(&t, &j->tile);
     nb_text_add(&t, "%s\n", is_half(j->tile.a) ? halves : floats);
@@ -96,7 +93,7 @@ static bool build(job *j)
                                       {nb_text_get(&u), "add_parts"}};
     if (nb_pass_is_dumped("code")) nb_pass_dump("code", source[MULTIPLY].text);
     bool ok = !t.failed && !u.failed &&
-              nb_card_build(j->card, parts ? KERNELS : 1, source, j->code);
+              nb_card_build(j->card, j->parts ? KERNELS : 1, source, j->code);
     nb_text_free(&t), nb_text_free(&u);
     return ok;
 }
@@ -125,7 +122,7 @@ static bool run_phase(job *j, phase *p, char *const *in, char *const *out,
                         (unsigned)nb_tiles_shared(&j->tile), list, what))
         return false;
     grid[0] = nb_card_grid(j->card, a.outside.count * a.m * a.n);
-    return a.parts == 1 ||
+    return !j->parts ||
            nb_card_launch(j->card, j->code[ADD], grid, block, 0, list, what);
 }
 
@@ -300,6 +297,7 @@ static void choose_tile(job *j)
 
 static void cut(job *j)
 {
+    size_t room = 0;
     choose_tile(j);
     for (int i = 0; i < j->nphases; i++) {
         phase *p = &j->phase[i];
@@ -313,8 +311,10 @@ static void cut(job *j)
         p->grid[1] = (unsigned)a->parts, p->grid[2] = 1;
         size_t sums = (size_t)(a->outside.count * a->m * a->n) *
                       (size_t)a->parts * (t->a == NB_F64 ? 8 : 4);
-        if (a->parts > 1 && sums > j->base.workspace) j->base.workspace = sums;
+        if (sums > room) room = sums;
+        j->parts = j->parts || a->parts > 1;
     }
+    if (j->parts) j->base.workspace = room;
 }
 
 /* Whether what the kernel counts fits 32 bits. */

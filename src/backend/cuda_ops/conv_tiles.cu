@@ -126,24 +126,38 @@ FN i64 c_at(const product &p, int m)
     return at;
 }
 
-FN void put_two(const product &p, const outer &to, int row, int column, W x,
-                W y)
+/* Where a row of C, or of the sums of a part, begins; NULL: nowhere. */
+struct place {
+    C *c;
+    W *sums;
+};
+
+FN place place_of(const product &p, const outer &to, int row)
 {
-    if (row >= p.m || column >= p.n) return;
+    place at = {0, 0};
+    if (row >= p.m) return at;
+    if (PARTS)
+        at.sums = p.sums + (to.sums + row) * p.n;
+    else
+        at.c = p.c + to.c + c_at(p, row);
+    return at;
+}
+
+FN void put_two(const product &p, const place &to, int column, W x, W y)
+{
+    if ((!to.c && !to.sums) || column >= p.n) return;
     bool both = column + 1 < p.n;
-    if (p.parts > 1) {
-        W *at = p.sums + (to.sums + row) * p.n + column;
-        at[0] = x;
-        if (both) at[1] = y;
+    if (PARTS) {
+        to.sums[column] = x;
+        if (both) to.sums[column + 1] = y;
         return;
     }
-    C *at = p.c + to.c + c_at(p, row) + column;
     pair two = {store_c(x), store_c(y)};
     if (both && p.c_wide) {
-        *(pair *)at = two;
+        *(pair *)(to.c + column) = two;
         return;
     }
-    at[0] = two.x;
-    if (both) at[1] = two.y;
+    to.c[column] = two.x;
+    if (both) to.c[column + 1] = two.y;
 }
 )

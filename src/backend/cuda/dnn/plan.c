@@ -49,8 +49,8 @@ static int propose(nb_dnn_graph *g, void *graph, int mode, void **to)
                : 0;
 }
 
-/* Whether an engine says that it has a property. */
-static bool has_note(nb_dnn_graph *g, void *config, int which)
+/* Whether an engine says that it has one of some properties, which are bits. */
+static bool has_note(nb_dnn_graph *g, void *config, unsigned which)
 {
     int note[NOTES];
     int64_t n = 0;
@@ -65,7 +65,7 @@ static bool has_note(nb_dnn_graph *g, void *config, int which)
                                    NB_DNN_TYPE_NUMERICAL_NOTE, NOTES, &n, note))
         return true;
     for (int i = 0; i < n && i < NOTES; i++)
-        found = found || note[i] == which;
+        found = found || (note[i] >= 0 && note[i] < 32 && which >> note[i] & 1);
     return found;
 }
 
@@ -84,9 +84,12 @@ static bool measure(void *plan, int64_t *workspace)
 static void *plan_of(nb_dnn_graph *g, void *config, const nb_dnn_wish *w,
                      int64_t *workspace)
 {
-    if (!w->any_order &&
-        has_note(g, config, NB_DNN_NUMERICAL_NOTE_NONDETERMINISTIC))
-        return NULL;
+    unsigned bad = 0;
+    if (!w->any_order) bad |= 1u << NB_DNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+    if (w->exact)
+        bad |= 1u << NB_DNN_NUMERICAL_NOTE_TENSOR_CORE |
+               1u << NB_DNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
+    if (bad && has_note(g, config, bad)) return NULL;
     void *plan = nb_dnn_describe(
         g, NB_DNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, 2,
         (nb_dnn_attribute[]){{NB_DNN_ATTR_EXECUTION_PLAN_HANDLE,
@@ -212,7 +215,8 @@ bool nb_dnn_plan_find(nb_dnn_graph *g, const nb_dnn_wish *w, nb_dnn_plan **plan)
     if (g->nplaces > NB_DNN_PLACES)
         return nb_fail(NB_EVALUE, "cuDNN: a graph of %d tensors in memory",
                        g->nplaces);
-    int64_t wish[] = {w->any_order, w->skip, w->tries, (int64_t)w->workspace};
+    int64_t wish[] = {w->any_order, w->exact, w->skip, w->tries,
+                      (int64_t)w->workspace};
     if (!nb_text_put(&g->key, (const char *)wish, sizeof wish))
         g->broken = true;
     void *graph = describe_graph(g);

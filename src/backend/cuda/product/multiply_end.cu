@@ -76,12 +76,22 @@ FN W end_of(const product &p, i64 at, int column, W sum)
     return x;
 }
 
-/* Two neighbours of a row. */
-FN void put_two(const product &p, const outer &to, int row, int column, W x,
-                W y)
+/* Where a row of C begins; it may be none. */
+struct place {
+    i64 at;
+    bool is;
+};
+
+FN place place_of(const product &p, const outer &to, int row)
 {
-    i64 at = to.c + row * p.c_leap + column;
-    if (row >= p.m || column >= p.n) return;
+    return {to.c + row * p.c_leap, row < p.m};
+}
+
+/* Two neighbours of a row. */
+FN void put_two(const product &p, const place &to, int column, W x, W y)
+{
+    i64 at = to.at + column;
+    if (!to.is || column >= p.n) return;
     if (column + 1 == p.n) {
         ((C *)p.c)[at] = store_c(end_of(p, at, column, x));
         return;

@@ -72,8 +72,7 @@ static void write_types(nb_text *t, const nb_tiles *k)
     nb_text_add(t, "typedef unsigned short u16;\ntypedef unsigned u32;\n"
                    "typedef long long i64;\n"
                    "#define FN static __device__ __forceinline__\n"
-                   "#define UNROLL _Pragma(\"unroll\")\n"
-                   "#define ROLL _Pragma(\"unroll 1\")\n");
+                   "#define UNROLL _Pragma(\"unroll\")\n");
     nb_text_add(t, "typedef %s T;\ntypedef %s W;\ntypedef %s C;\n",
                 half ? "u16" : w, w, narrow ? "u16" : w);
     nb_text_add(t, "struct __align__(%d) pair { C x, y; };\n",

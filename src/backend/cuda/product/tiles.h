@@ -6,7 +6,8 @@
  *
  * The text of a kernel `multiply(const product p)` is nb_tiles_begin's; then, of
  * whoever uses it, `struct product` with operands a and b, m and n, `struct
- * outer`, outer_at, k_from, k_to and put_two; nb_tiles_loop's; and the reader,
+ * outer`, outer_at, k_from, k_to, `struct place`, place_of a row of C and put_two
+ * of it; nb_tiles_loop's; and the reader,
  * copy_stage of halves or read_tiles of floats.  Blocks along x go over tiles,
  * for one pair of matrices after the other. */
 #ifndef NB_CUDA_TILES_H

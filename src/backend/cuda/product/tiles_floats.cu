@@ -6,7 +6,7 @@ enum { A_EACH = BM * BK / 256, B_EACH = BN * BK / 256 };
 
 /* Where the elements of a thread are in a tile whose rows run along x: `each`
  * of a row. */
-template <int each, int columns> FN void place(int &row, int &column)
+template <int each, int columns> FN void share(int &row, int &column)
 {
     int v = threadIdx.x * each;
     row = v / columns;
@@ -22,11 +22,11 @@ FN void keep_tiles(T (*ta)[BM + VECTOR], T (*tb)[BN + VECTOR], const T *a,
 {
     int r;
     int c;
-    place<A_EACH, A_TURNED ? BM : BK>(r, c);
+    share<A_EACH, A_TURNED ? BM : BK>(r, c);
     UNROLL
     for (int i = 0; i < A_EACH; i++)
         (A_TURNED ? ta[r][c + i] : ta[c + i][r]) = a[i];
-    place<B_EACH, B_TURNED ? BK : BN>(r, c);
+    share<B_EACH, B_TURNED ? BK : BN>(r, c);
     UNROLL
     for (int i = 0; i < B_EACH; i++)
         (B_TURNED ? tb[c + i][r] : tb[r][c + i]) = b[i];
@@ -82,10 +82,10 @@ multiply(const product p)
     }
     UNROLL
     for (int i = 0; i < WM; i++) {
+        place to = place_of(p, at, m + nth(i, y));
         UNROLL
         for (int j = 0; j < WN; j += 2)
-            put_two(p, at, m + nth(i, y), n + nth(j, x), sum[i][j],
-                    sum[i][j + 1]);
+            put_two(p, to, n + nth(j, x), sum[i][j], sum[i][j + 1]);
     }
 }
 )

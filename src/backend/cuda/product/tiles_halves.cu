@@ -90,13 +90,12 @@ multiply(const product p)
     }
     int lane = threadIdx.x % 32;
     UNROLL
-    for (int i = 0; i < WM / 16; i++) {
+    for (int i = 0; i < WM / 8; i++) {
+        place to = place_of(p, at, m + wm + 8 * i + lane / 4);
         UNROLL
         for (int j = 0; j < WN / 8; j++) {
-            int row = m + wm + 16 * i + lane / 4;
-            int column = n + wn + 8 * j + lane % 4 * 2;
-            put_two(p, at, row, column, sum[i][j][0], sum[i][j][1]);
-            put_two(p, at, row + 8, column, sum[i][j][2], sum[i][j][3]);
+            const float *x = sum[i / 2][j] + i % 2 * 2;
+            put_two(p, to, n + wn + 8 * j + lane % 4 * 2, x[0], x[1]);
         }
     }
 }
