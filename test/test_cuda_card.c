@@ -700,7 +700,9 @@ static void any_call_of_the_driver_may_fail(void **state)
 {
     static const char *const names[] = {
 #define CUDA(name, suffix, arguments) "cu" #name,
+#define LATER                         CUDA
 #include "backend/cuda/driver.def"
+#undef LATER
 #undef CUDA
     };
     (void)state;

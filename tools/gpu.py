@@ -135,7 +135,6 @@ def all_tests() -> list[Test]:
         *(t._replace(settings=t.settings | mesh) for t in SHARDED),
         *(t._replace(settings=t.settings | default) for t in PYTHON),
         Test("test_devices.py", seconds=60),
-        Test("test_exchange.py", settings={"JAX_PLATFORMS": ""}),
         Test("test_exchange.py", settings={"JAX_PLATFORMS": ""}, seconds=30),
     ]
     return sorted(tests, key=lambda t: -t.seconds)
