@@ -654,6 +654,23 @@ static void by_library_once(void)
     need(check_there(&programs[3], 2) == 2);
 }
 
+/* Its plans have been tried. */
+static void by_library_made(void)
+{
+    nb_tensor *x[INPUTS];
+    cards_first();
+    need(nb_scope_open() == NB_OK);
+    inputs(&programs[3], x);
+    nb_default_device_set(1);
+    for (int i = 0; i < INPUTS; i++)
+        x[i] = nb_to_device(x[i], 1);
+    nb_executable *e = compiled(function(&programs[3]), x);
+    need(e && library_runs() > 0);
+    nb_executable_drop(e);
+    nb_default_device_set(0);
+    nb_scope_close(0, NULL);
+}
+
 /* Back, its batch of two is in two parts. */
 static void by_library_in_parts(void)
 {
@@ -766,6 +783,13 @@ static void plans_of_cudnn_are_kept(void **state)
                  "NABLA_SIM_CUDNN_PROPOSALS=0 NABLA_CACHE_MIB=0");
 }
 
+static void nothing_is_under_way_once_a_program_is_made(void **state)
+{
+    (void)state;
+    if (!cards_simulated()) skip();
+    with_library(by_library_made, "NABLA_CACHE_MIB=0");
+}
+
 static void a_batch_that_has_no_room_is_in_parts(void **state)
 {
     (void)state;
@@ -815,6 +839,7 @@ int main(void)
         cmocka_unit_test(cudnn_is_right),
         cmocka_unit_test(small_programs_do_without_cudnn),
         cmocka_unit_test(plans_of_cudnn_are_kept),
+        cmocka_unit_test(nothing_is_under_way_once_a_program_is_made),
         cmocka_unit_test(a_batch_that_has_no_room_is_in_parts),
         cmocka_unit_test(what_cudnn_refuses_is_done_by_kernels),
         cmocka_unit_test(cudnn_that_fails_is_an_error),

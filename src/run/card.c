@@ -105,7 +105,8 @@ bool nb_card_load(nb_exec *e)
     for (size_t i = 0; x.text && i < most; i++)
         nb_text_free(&x.text[i]);
     nb_free(x.text), nb_free(x.step);
-    ok = nb_card_builds_close(all, ok) && nb_card_cut(e);
+    ok = nb_card_builds_close(all, ok) && nb_card_settle_calls(e) &&
+         nb_card_cut(e);
     if (ok) nb_card_find_workspace(e);
     if (!ok) nb_card_unload(e);
     return ok;
@@ -131,7 +132,8 @@ bool nb_card_load_like(nb_exec *e, const nb_exec *from)
     bool ok = e->on_card && nb_card_find_by_value(e) && nb_card_find_calls(e);
     for (int s = 0; ok && s < e->plan->nsteps; s++)
         ok = like(e, &from->on_card[s], s);
-    ok = nb_card_builds_close(all, ok) && nb_card_cut(e);
+    ok = nb_card_builds_close(all, ok) && nb_card_settle_calls(e) &&
+         nb_card_cut(e);
     if (ok) nb_card_find_workspace(e);
     if (!ok) nb_card_unload(e);
     return ok;

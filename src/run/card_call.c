@@ -40,6 +40,16 @@ bool nb_card_find_calls(nb_exec *e)
     return ok;
 }
 
+bool nb_card_settle_calls(nb_exec *e)
+{
+    bool ok = true;
+    for (int s = 0; s < e->plan->nsteps; s++) {
+        nb_card_job *j = e->on_card[s].job;
+        if (j && j->settle) ok = j->settle(j) && ok;
+    }
+    return ok;
+}
+
 void nb_card_find_workspace(nb_exec *e)
 {
     for (int s = 0; s < e->plan->nsteps; s++) {

@@ -43,6 +43,10 @@ void nb_card_put_blocks(const nb_exec *e, int s, char *const *block,
 bool nb_card_find_calls(nb_exec *e);
 void nb_card_find_workspace(nb_exec *e); /* once they are built */
 
+/* What they have begun is waited for, so that nothing is under way in a program
+ * that was made and is not run. */
+bool nb_card_settle_calls(nb_exec *e);
+
 /* The job of step s, a product of matrices. */
 bool nb_card_find_product(nb_exec *e, int s);
 

@@ -23,6 +23,10 @@ typedef struct nb_card_job {
     bool (*run)(struct nb_card_job *j, char *const *in, char *const *out,
                 char *workspace, const char *what);
     void (*free)(struct nb_card_job *j);
+
+    /* NULL, or what waits for what was begun as it was made; else the first run
+     * does. */
+    bool (*settle)(struct nb_card_job *j);
 } nb_card_job;
 
 typedef struct nb_card_maker {

@@ -274,6 +274,12 @@ static bool prepare(job *j)
     return j->dnn.search || has_code(j);
 }
 
+static bool settle(nb_card_job *base)
+{
+    job *j = (job *)base;
+    return nb_attention_dnn_there(&j->dnn) || has_code(j);
+}
+
 static bool make(nb_card *card, const nb_call *c, nb_tensor *y,
                  nb_card_job **to)
 {
@@ -288,7 +294,7 @@ static bool make(nb_card *card, const nb_call *c, nb_tensor *y,
     j->nkernels = back ? 2 : 1;
     j->kind[0] = back ? &to_queries : &forward;
     j->kind[1] = &to_keys;
-    j->base = (nb_card_job){.run = run, .free = free_job};
+    j->base = (nb_card_job){.run = run, .free = free_job, .settle = settle};
     if (!prepare(j)) return free_job(&j->base), false;
     *to = &j->base;
     return true;
