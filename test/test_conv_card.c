@@ -5,6 +5,7 @@
  * gradients in x and filter, and those of their squares; what is right is
  * computed in float64 on the CPU.  A name, or part of one with *, as argument:
  * those tests alone. */
+#include "base/memory.h"
 #include "nabla/nabla.h"
 #include "support/alone.h"
 #include "support/cards.h"
@@ -425,6 +426,50 @@ static void do_without(void)
     nb_scope_close(0, NULL);
 }
 
+/* Memory that runs out while y and its gradients are compiled leaves nothing
+ * behind. */
+static void fail_some(void)
+{
+    program p = programs[0];
+    nb_tensor *x[2] = {numbers(1, p.x), numbers(2, p.filter)}, *y[RESULTS];
+    int64_t live = 0;
+    bool done = false;
+    int failed = 0;
+    cards_first();
+    run(&p, p.dtype, 1, y);
+    nb_default_device_set(1);
+    for (int i = 0; i < 2; i++)
+        x[i] = nb_to_device(x[i], 1);
+    need(nb_realize_all(2, x) == NB_OK);
+    nb_func *f = nb_value_and_grad(nb_func_new(loss, &p), 2, (int[]){0, 1});
+    nb_executable *first; /* then what lives on is there */
+    need(nb_executable_new(f, 2, x, &first) == NB_OK);
+    nb_executable_drop(first);
+    for (int n = 1; !done && n < 200000; n += 1 + n / 16) {
+        nb_executable *e = NULL;
+        need(nb_scope_open() == NB_OK);
+        nb_fault_set(n);
+        bool ok = nb_executable_new(f, 2, x, &e) == NB_OK;
+        done = nb_fault_is_set();
+        nb_fault_set(0);
+        failed += !ok;
+        need(ok || nb_error_code() == NB_EMEMORY);
+        nb_error_clear();
+        nb_executable_drop(ok ? e : NULL);
+        nb_scope_close(0, NULL);
+        if (n == 1) live = nb_memory_live();
+    }
+    need(done && failed > 5 && nb_memory_live() <= live);
+    nb_default_device_set(0);
+}
+
+static void faults_leave_nothing(void)
+{
+    need(nb_scope_open() == NB_OK);
+    fail_some();
+    nb_scope_close(0, NULL);
+}
+
 static void own_kernels_are_right(void **state)
 {
     (void)state;
@@ -479,6 +524,14 @@ static void what_cudnn_refuses_is_done_by_kernels(void **state)
                  "NABLA_CACHE_MIB=0 NABLA_SIM_FAIL=cudnnBackendFinalize:1+");
 }
 
+static void memory_that_runs_out_leaves_nothing(void **state)
+{
+    (void)state;
+    if (!cards_simulated()) skip();
+    cards_alone(faults_leave_nothing, "NABLA_CUDNN=none");
+    with_library(faults_leave_nothing, "");
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -489,6 +542,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(cudnn_repeats),
         cmocka_unit_test(small_ones_do_without_cudnn),
         cmocka_unit_test(what_cudnn_refuses_is_done_by_kernels),
+        cmocka_unit_test(memory_that_runs_out_leaves_nothing),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, cards_open, cards_close);

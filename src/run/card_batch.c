@@ -33,7 +33,8 @@ static bool place(nb_exec *e, int s, leader *all, int *n, int most)
     nb_text text = {0};
     int i = 0;
     nb_text_add(&text, "%s", NB_CARD_JOINS);
-    if (!nb_print_nests(&text, x, "kernel", ARGUMENTS, &k->how)) return false;
+    if (!nb_print_nests(&text, x, "kernel", ARGUMENTS, &k->how))
+        return nb_text_free(&text), false;
     int64_t blocks = k->how.members ? nb_printed_blocks(&k->how, x) : 0;
     while (i < *n && !joins(e, &all[i], &text, blocks))
         i++;
