@@ -1,5 +1,6 @@
 /* custom_kernel.c - ops of your own from C: a function over rows and a rule make
- * an op that differentiates, maps and compiles; a kernel may be a source too. */
+ * an op that differentiates, maps and compiles; a kernel may be a source too, in
+ * C for the CPU and in CUDA C for cards. */
 #include <math.h>
 #include <nabla/kernel.h>
 #include <nabla/nabla.h>
@@ -69,6 +70,13 @@ int main(int argc, char **argv)
     nb_tensor *flat = nb_reshape(x, 1, (int64_t[]){6}), *y = NULL;
     nb_kernel_call(&rms, 1, &flat, 1, &epsilon, 1, &row, &y);
     show("rms_norm of all six", y);
+    if (nb_devices() > 1) {
+        nb_tensor *there = nb_to_device(flat, 1);
+        nb_kernel_call(&rms, 1, &there, 1, &epsilon, 1, &row, &y);
+        show("on a card", y);
+    } else {
+        printf("on a card: there is none here\n");
+    }
 
     nb_status status = nb_error_code();
     nb_op_drop(op);

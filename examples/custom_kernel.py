@@ -1,5 +1,6 @@
-"""Operations of one's own: kernels in C source, with one derivative rule each,
-that map, differentiate to any order and compile like all the others."""
+"""Operations of one's own: kernels in C and CUDA C source, with one derivative
+rule each, that map, differentiate to any order and compile like all the others,
+on the CPU and on cards."""
 
 from pathlib import Path
 
@@ -71,3 +72,11 @@ for k in range(61):
     value, w = step(w)
     if k % 20 == 0:
         print(f"step {k:2d}  loss {value:.5f}")
+
+# On a card the .cu files beside the .c files are the kernels.
+if len(nb.devices()) > 1:
+    there = nb.to_device(x, "gpu")
+    y, want = rms_norm(softsign(there)), rms_norm(softsign(x))
+    print("on", y.device, "the same:", bool(nb.all(abs(y.cpu() - want) < 1e-6)))
+else:
+    print("on a card: there is none here")

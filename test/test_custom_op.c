@@ -590,7 +590,7 @@ static void bad_sources(void)
     FAILS("a file that is not there", called("k", "/no/such.c", x, 0, NULL),
           NB_ENOFILE, "k: no such file or folder: /no/such.c");
     FAILS("a file of no C", called("k", written("k.txt", ""), x, 0, NULL),
-          NB_EVALUE, "is no .c file");
+          NB_EVALUE, "is no .c or .cu file");
     const char *bad = written("bad.c", INCLUDE "\nNB_KERNEL(bad) { oops; }\n");
     FAILS("a source that is wrong", called("bad", bad, x, 0, NULL), NB_ERUNTIME,
           "bad.c:3:");
@@ -730,6 +730,13 @@ static void faults(void)
     expect(n > 100 && n < 5000 && !bad, "%d of %d faults went wrong", bad, n);
 }
 
+/* Of C and its compiler; those of cards are in test_cuda_custom.c. */
+static bool is_of_sources(void (*test)(void))
+{
+    return test == sources || test == bad_sources || test == lanes ||
+           test == processes || test == in_threads || test == faults;
+}
+
 int main(void)
 {
     there_open();
@@ -742,7 +749,9 @@ int main(void)
     if (!mkdtemp(folder)) return 1;
     snprintf(cache, sizeof cache, "%s/cache", folder);
     setenv("NABLA_CACHE_DIR", cache, 1);
+    int device = there();
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        there_move(is_of_sources(all[i]) ? 0 : device);
         nb_scope_open();
         all[i]();
         nb_scope_close(0, NULL);

@@ -67,7 +67,7 @@ OWN = [
     Test("test_blaslt", seconds=60),
     *(
         Test(f"test_{name}")
-        for name in "cuda_same conv_card dnn devices".split()
+        for name in "cuda_same cuda_custom conv_card dnn devices".split()
     ),
 ]
 
@@ -112,7 +112,7 @@ PYTHON = [
     Test("test_compile.py", 2, 1, 50),
     *(
         Test(f"test_{name}.py")
-        for name in "dynamic index random tensor tree".split()
+        for name in "dynamic index random tensor tree custom".split()
     ),
 ]
 

@@ -112,21 +112,25 @@ typedef struct nb_named {
     nb_value value;
 } nb_named;
 
-/* A kernel of C sources. */
+/* A kernel of C or CUDA C sources: the device of the values, or without any the
+ * default one, says which. */
 typedef struct nb_kernel_source {
     const char *name; /* of the function that is exported */
     int npaths;
-    const char *const *path; /* files and folders of .c files */
+    const char *const *path; /* files and folders of .c and .cu files */
 } nb_kernel_source;
 
 /* Calls it: results of the types given, lent.  Sources are compiled at first
- * use by $CC (cc), with the optimiser on and for this processor, and kept in
- * the cache on disk by content.  Inside the body of an op with a signature the
+ * use and kept in the cache on disk by content: all .c files together by $CC
+ * (cc), with the optimiser on and for this processor; of the .cu files the one
+ * that has the kernel, by NVRTC.  Inside the body of an op with a signature the
  * rows are the op's; elsewhere the kernel is given one row, each operand as a
  * whole, once for every lane of the hidden axes.
  *
- * NB_ENOFILE: a path that does not exist; NB_EVALUE: no such function;
- * NB_ERUNTIME: what the compiler says. */
+ * NB_ENOFILE: a path that does not exist; NB_EVALUE: no such function for the
+ * device; NB_ERUNTIME: what the compiler says.  A status that a kernel stores is
+ * NB_ERUNTIME, too: on the CPU where the results are computed, on a card in
+ * whatever call waits for it next. */
 NB_API nb_status nb_kernel_call(const nb_kernel_source *source, int nin,
                                 nb_tensor *const *in, int nattr,
                                 const nb_named *attr, int nout,

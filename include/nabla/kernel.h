@@ -1,4 +1,4 @@
-/* nabla/kernel.h - kernels of your own, in C.
+/* nabla/kernel.h - kernels of your own, in C and CUDA C.
  *
  * A kernel is a function that computes rows: what stands behind "..." in the
  * signature of its op, hidden axes included, arrives as one leading axis 0 of
@@ -25,12 +25,40 @@
  *         }
  *     }
  *
- * This header needs nothing but the C library. */
+ * On a card, in a .cu file, the same text is a kernel: NB_KERNEL makes an
+ * extern "C" __global__ entry that takes the struct by value, and its rows are
+ * shared by threads.  NB_ROWS gives a thread every row it computes alone, and
+ * NB_BLOCK_ROWS a block, whose threads share it:
+ *
+ *     NB_LAUNCH(row_sum, 128, 0)
+ *     NB_KERNEL(row_sum)
+ *     {
+ *         NB_BLOCK_ROWS(a, r) {
+ *             ... threadIdx.x, __syncthreads() ...
+ *         }
+ *     }
+ *
+ * Both walk on by the whole grid, which may have fewer threads than there are
+ * rows.  Blocks have 256 threads and no shared memory of the dynamic kind,
+ * unless NB_LAUNCH, which stands before the kernel, says otherwise.
+ *
+ * This header needs nothing but the C library, and of NVRTC nothing at all. */
 #ifndef NABLA_KERNEL_H
 #define NABLA_KERNEL_H
 
+#ifdef __CUDACC_RTC__ /* which has no headers of C, but knows what is in them */
+typedef signed char int8_t;
+typedef short int16_t;
+typedef int int32_t;
+typedef long long int64_t;
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
+#else
 #include <stdint.h>
 #include <string.h>
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -81,14 +109,29 @@ typedef struct nb_kernel_args {
 /* What NB_MAP stores where it cannot do what is asked. */
 enum { NB_STATUS_DTYPE = -1, NB_STATUS_SHAPE = -2, NB_STATUS_COUNT = -3 };
 
-#if defined(__GNUC__)
+#if defined(__GNUC__) && !defined(__CUDACC__)
 #define NB_KERNEL_EXPORT __attribute__((visibility("default")))
 #else
 #define NB_KERNEL_EXPORT
 #endif
 
+/* Functions that kernels call. */
+#ifdef __CUDACC__
+#define NB_INLINE static __device__ __forceinline__
+#else
+#define NB_INLINE static inline
+#endif
+
 /* Opens a kernel, a function of one argument, a. */
-#ifdef __cplusplus
+#if defined(__CUDACC__)
+#define NB_KERNEL(name)                                                       \
+    NB_INLINE void name##_rows(const nb_kernel_args *a);                      \
+    extern "C" __global__ void name(const __grid_constant__ nb_kernel_args a) \
+    {                                                                         \
+        name##_rows(&a);                                                      \
+    }                                                                         \
+    NB_INLINE void name##_rows(const nb_kernel_args *a)
+#elif defined(__cplusplus)
 #define NB_KERNEL(name)                                            \
     extern "C" NB_KERNEL_EXPORT void name(const nb_kernel_args *); \
     void name(const nb_kernel_args *a)
@@ -98,25 +141,51 @@ enum { NB_STATUS_DTYPE = -1, NB_STATUS_SHAPE = -2, NB_STATUS_COUNT = -3 };
     void name(const nb_kernel_args *a)
 #endif
 
-/* Loops over the rows of this call. */
-#define NB_ROWS(a, r) for (int64_t r = (a)->begin; r < (a)->end; r++)
+/* Says how a card launches it; nothing to the CPU.  The numbers are told by a
+ * kernel beside it. */
+#ifdef __CUDACC__
+#define NB_LAUNCH(name, threads, shared_bytes)            \
+    extern "C" __global__ void __launch_bounds__(threads) \
+        name(const __grid_constant__ nb_kernel_args a);   \
+    extern "C" __global__ void name##_launch(int *to)     \
+    {                                                     \
+        to[0] = (threads);                                \
+        to[1] = (int)(shared_bytes);                      \
+    }
+#else
+#define NB_LAUNCH(name, threads, shared_bytes)
+#endif
+
+/* Loops over the rows of this call: those of a thread, and those of a block of
+ * threads, which on the CPU is one. */
+#ifdef __CUDACC__
+#define NB_THREAD  ((int64_t)blockIdx.x * blockDim.x + threadIdx.x)
+#define NB_THREADS ((int64_t)gridDim.x * blockDim.x)
+#define NB_ROWS(a, r) \
+    for (int64_t r = (a)->begin + NB_THREAD; r < (a)->end; r += NB_THREADS)
+#define NB_BLOCK_ROWS(a, r) \
+    for (int64_t r = (a)->begin + blockIdx.x; r < (a)->end; r += gridDim.x)
+#else
+#define NB_ROWS(a, r)       for (int64_t r = (a)->begin; r < (a)->end; r++)
+#define NB_BLOCK_ROWS(a, r) NB_ROWS(a, r)
+#endif
 
 /* Points at row r. */
 #define NB_ROW(type, view, r) \
     ((type *)(view)->data + (int64_t)(r) * (view)->stride[0])
 
-static inline const nb_view *nb_in(const nb_kernel_args *a, int i)
+NB_INLINE const nb_view *nb_in(const nb_kernel_args *a, int i)
 {
     return &a->view[i];
 }
 
-static inline const nb_view *nb_out(const nb_kernel_args *a, int i)
+NB_INLINE const nb_view *nb_out(const nb_kernel_args *a, int i)
 {
     return &a->view[a->nin + i];
 }
 
 /* Elements of one row. */
-static inline int64_t nb_row_size(const nb_view *v)
+NB_INLINE int64_t nb_row_size(const nb_view *v)
 {
     int64_t n = 1;
     for (int d = 1; d < v->rank; d++)
@@ -126,33 +195,33 @@ static inline int64_t nb_row_size(const nb_view *v)
 
 /* Floats of 16 bits, as bits; rounds to nearest even. */
 
-static inline float nb_bits_to_f32(uint32_t bits)
+NB_INLINE float nb_bits_to_f32(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 
-static inline uint32_t nb_f32_to_bits(float x)
+NB_INLINE uint32_t nb_f32_to_bits(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-static inline float nb_load_bf16(uint16_t h)
+NB_INLINE float nb_load_bf16(uint16_t h)
 {
     return nb_bits_to_f32((uint32_t)h << 16);
 }
 
-static inline uint16_t nb_store_bf16(float x)
+NB_INLINE uint16_t nb_store_bf16(float x)
 {
     uint32_t b = nb_f32_to_bits(x);
     if (x != x) return (uint16_t)(b >> 16 | 0x40);
     return (uint16_t)((b + 0x7fff + (b >> 16 & 1)) >> 16);
 }
 
-static inline float nb_load_f16(uint16_t h)
+NB_INLINE float nb_load_f16(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, a = h & 0x7fff;
     if (a >= 0x7c00) /* infinite, or no number */
@@ -162,7 +231,7 @@ static inline float nb_load_f16(uint16_t h)
     return sign ? -x : x;
 }
 
-static inline uint16_t nb_store_f16(float x)
+NB_INLINE uint16_t nb_store_f16(float x)
 {
     uint32_t b = nb_f32_to_bits(x), a = b & 0x7fffffff;
     uint16_t sign = (uint16_t)(b >> 16 & 0x8000);
@@ -195,7 +264,7 @@ typedef struct nb_map_runs {
 
 /* How far operand i moves from one element to the next; -1: it has another
  * number of them. */
-static inline int64_t nb_map_step(const nb_kernel_args *a, int i, int64_t size)
+NB_INLINE int64_t nb_map_step(const nb_kernel_args *a, int i, int64_t size)
 {
     const nb_view *v = &a->view[i];
     int64_t own = nb_row_size(v);
@@ -204,8 +273,7 @@ static inline int64_t nb_map_step(const nb_kernel_args *a, int i, int64_t size)
 }
 
 /* Operands that an expression of fewer has not are the first again. */
-static inline int32_t nb_map_plan(const nb_kernel_args *a, int nin,
-                                  nb_map_runs *m)
+NB_INLINE int32_t nb_map_plan(const nb_kernel_args *a, int nin, nb_map_runs *m)
 {
     if (a->nin != nin || a->nout != 1) return NB_STATUS_COUNT;
     int64_t size = nb_row_size(nb_out(a, 0)), rows = a->end - a->begin;
@@ -220,14 +288,36 @@ static inline int32_t nb_map_plan(const nb_kernel_args *a, int nin,
     return 0;
 }
 
-#define NB_MAP_AT(name, T, x, y, z, expr)        \
-    static inline T name##_at_##T(T x, T y, T z) \
-    {                                            \
-        (void)x, (void)y, (void)z;               \
-        return (T)(expr);                        \
+#define NB_MAP_AT(name, T, x, y, z, expr)    \
+    NB_INLINE T name##_at_##T(T x, T y, T z) \
+    {                                        \
+        (void)x, (void)y, (void)z;           \
+        return (T)(expr);                    \
     }
 
-/* Elements stored as T, computed as V. */
+/* Elements stored as T, computed as V; on a card a thread for each of them. */
+#ifdef __CUDACC__
+#define NB_MAP_ONE(name, T, V, how, k, j)                                   \
+    NB_ROW(T, nb_out(a, 0), k)                                              \
+    [j] = NB_STORE_##how(                                                   \
+        name##_at_##V(NB_LOAD_##how(NB_ROW(const T, x, k)[(j)*m->step[0]]), \
+                      NB_LOAD_##how(NB_ROW(const T, y, k)[(j)*m->step[1]]), \
+                      NB_LOAD_##how(NB_ROW(const T, z, k)[(j)*m->step[2]])))
+#define NB_MAP_RUN(name, tag, T, V, how)                                    \
+    NB_INLINE void name##_run_##tag(const nb_kernel_args *a, int nin,       \
+                                    const nb_map_runs *m)                   \
+    {                                                                       \
+        const nb_view *x = nb_in(a, 0), *y = nb_in(a, nin > 1 ? 1 : 0);     \
+        const nb_view *z = nb_in(a, nin > 2 ? 2 : 0);                       \
+        int64_t all = m->n * m->runs;                                       \
+        if (m->runs == 1)                                                   \
+            for (int64_t e = NB_THREAD; e < all; e += NB_THREADS)           \
+                NB_MAP_ONE(name, T, V, how, a->begin, e);                   \
+        else                                                                \
+            for (int64_t e = NB_THREAD; e < all; e += NB_THREADS)           \
+                NB_MAP_ONE(name, T, V, how, a->begin + e / m->n, e % m->n); \
+    }
+#else
 #define NB_MAP_RUN(name, tag, T, V, how)                                    \
     static void name##_run_##tag(const nb_kernel_args *a, int nin,          \
                                  const nb_map_runs *m)                      \
@@ -252,6 +342,7 @@ static inline int32_t nb_map_plan(const nb_kernel_args *a, int nin,
                         NB_LOAD_##how(z[j * sz])));                         \
         }                                                                   \
     }
+#endif
 
 #define NB_MAP_BOTH(name, T, x, y, z, expr) \
     NB_MAP_AT(name, T, x, y, z, expr)       \

@@ -1,13 +1,13 @@
 """Operations of one's own: classes that give a kernel and rules, and kernels in
-C source."""
+C and CUDA C source."""
 
 from __future__ import annotations
 
 import os
 from operator import index
 
-from . import _nabla
-from ._devices import TensorType, parse
+from . import _devices, _nabla
+from ._devices import TensorType, default_device, number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -344,13 +344,16 @@ def call_custom_kernel(
     device: Any = None,
     **kwargs: Any,
 ) -> Any:
-    """Calls a function of C source on tensors: results of the types given.
+    """Calls a function of C or CUDA C source on tensors: results of the types
+    given.
 
-    kernel_path is a file or folder of .c files, or a list of them, which are
-    compiled by $CC (cc) at first use and cached by content; see the header
+    kernel_path is a file or folder, or a list of them, of .c files, for values
+    on the CPU, and .cu files, for values on a card: they are compiled by $CC
+    (cc) and by NVRTC at first use and cached by content; see the header
     nabla/kernel.h for what such a file holds.  Keywords are its attributes,
     numbers or bools, in the order given.  Inside the kernel of an operation the
-    rows are those of its signature; elsewhere each operand is one row.
+    rows are those of its signature; elsewhere each operand is one row.  device
+    is where the values are, and without values where the results will be.
 
     >>> x = nb.ones(2)
     >>> nb.call_custom_kernel("no_such", "/no/such.c", x, x.type)
@@ -367,18 +370,34 @@ def call_custom_kernel(
                 f"{func_name}: a result type is a TensorType, not a "
                 f"{type(t).__name__}"
             )
-    if device is not None and parse(device).type != "cpu":
-        raise ValueError(f"{func_name}: there is no function for {device}")
-    found = _nabla.kernel_call(
+    given = [*values] if isinstance(values, (list, tuple)) else [values]
+    arguments = (
         func_name,
         [*map(_path, kernel_path)]
         if isinstance(kernel_path, (list, tuple))
         else [_path(kernel_path)],
-        [*values] if isinstance(values, (list, tuple)) else [values],
+        given,
         [(t.shape, t.dtype) for t in types],
         [(n, _number(func_name, n, v)) for n, v in kwargs.items()],
     )
+    if device is None:
+        found = _nabla.kernel_call(*arguments)
+    else:
+        _check_place(func_name, given, number(device))
+        with default_device(device):
+            found = _nabla.kernel_call(*arguments)
     return found[0] if one else found
+
+
+def _check_place(func: str, values: list[Any], device: int) -> None:
+    for x in values:
+        if (
+            isinstance(x, _nabla.Tensor)
+            and x.ndim
+            and _nabla.device_of(x) != device
+        ):
+            wanted = _devices.at(device)
+            raise ValueError(f"{func}: a value is on {x.device}, not {wanted}")
 
 
 def _path(path: Any) -> str:

@@ -363,6 +363,8 @@ static uint64_t hash_call(uint64_t h, const nb_line *l)
     nb_text_free(&t);
     if (l->op == &nb_op_part || nb_op_moves_lanes(l->op))
         h = nb_hash(h, l->attr, (size_t)l->nattr * sizeof *l->attr);
+    if (l->op->identity)
+        h = nb_hash(h, &l->op->identity, sizeof l->op->identity);
     for (int k = 0; k < 2; k++)
         if (l->op->region[k]) {
             uint64_t inside = nb_graph_hash(l->op->region[k]);

@@ -225,6 +225,8 @@ struct nb_op {
     bool (*point)(nb_point *p, const nb_call *c, nb_val *y);
     /* or a function of rows, as in nabla/kernel.h, which `execute` calls; */
     void (*rows)(const struct nb_kernel_args *a);
+    /* and its text for cards (backend/cuda/custom.h), or NULL; */
+    const struct nb_card_text *rows_there;
     /* or other ops. */
     bool (*compose)(const nb_call *c, nb_results *r);
 
@@ -269,6 +271,8 @@ struct nb_op {
     _Atomic(struct nb_kept *) kept;
     void (*forget)(nb_op *op);  /* drops that */
     void (*release)(nb_op *op); /* NULL: the op lives for ever */
+    uint64_t identity; /* made at a call: of another with the same, too; 0: it
+                        * may not do what others of its name do */
     atomic_int uses;
     struct nb_graph *region[2];
     const char *region_name[2]; /* "body" */

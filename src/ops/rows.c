@@ -1,264 +1,9 @@
-/* rows.c - calling a function over rows.
- *
- * Batch axes, the lanes and what stands behind "...", become one axis in front;
- * an input that cannot be seen so without moving data is copied first.  Results
- * are packed, so they always can. */
+/* rows.c - recording calls of functions over rows. */
 #include "ops/rows.h"
 
-#include "base/pool.h"
-#include "core/axes.h"
-#include "core/convert.h"
+#include "core/row_args.h"
 
 #include <string.h>
-
-/* core's operand of a kernel has the name of the public one. */
-#define nb_view nb_row_view
-#include "nabla/kernel.h"
-#undef nb_view
-
-enum { CHUNK = 1 << 15, MAX_CHUNKS = 64 }; /* elements a chunk has at least */
-
-/* One operand: sizes and strides of all axes, batch axes first, then its own.
- * A batch axis that it does not have has stride 0. */
-typedef struct operand {
-    nb_dtype dtype;
-    int n; /* axes */
-    int64_t size[NB_MAX_AXES], stride[NB_MAX_AXES];
-    char *data, *copy; /* copy: a block of `room` bytes, or NULL */
-    size_t room;
-} operand;
-
-typedef struct work {
-    const nb_call *c;
-    int nout, nbatch;
-    int64_t rows, row; /* row: elements of all operands in one */
-    bool by_lane;      /* a call for each */
-    nb_kernel_args args;
-    operand *operand;
-    int64_t per_chunk;
-    _Atomic int32_t status;
-} work;
-
-static int64_t product(const int64_t *size, int from, int to)
-{
-    int64_t n = 1;
-    for (int d = from; d < to; d++)
-        n *= size[d];
-    return n;
-}
-
-/* Whether axes from..to lie one behind the other, the last `step` apart. */
-static bool is_dense(const operand *o, int from, int to, int64_t step)
-{
-    for (int d = to - 1; d >= from; d--) {
-        if (o->size[d] != 1 && o->stride[d] != step) return false;
-        step *= o->size[d];
-    }
-    return true;
-}
-
-static bool is_shared(const operand *o, int nbatch)
-{
-    for (int d = 0; d < nbatch; d++)
-        if (o->size[d] != 1 && o->stride[d]) return false;
-    return true;
-}
-
-/* The axes from `first` on, copied to where they lie one behind the other. */
-static bool pack(operand *o, int first)
-{
-    int64_t at[NB_MAX_AXES] = {0}, item = (int64_t)nb_dtype_size(o->dtype);
-    int64_t n = product(o->size, first, o->n);
-    int last = o->n - 1;
-    bool line = last >= first;
-    int64_t run = line ? o->size[last] : 1, step = line ? o->stride[last] : 1;
-    o->copy = nb_block_new((size_t)(n * item), &o->room);
-    if (!o->copy) return false;
-    for (int64_t done = 0; done < n; done += run) {
-        const char *from = o->data;
-        for (int d = first; d < last; d++)
-            from += at[d] * o->stride[d] * item;
-        nb_convert(o->copy + done * item, o->dtype, 1, from, o->dtype, step,
-                   run);
-        for (int d = last - 1; d >= first && ++at[d] == o->size[d]; d--)
-            at[d] = 0;
-    }
-    o->data = o->copy;
-    return true;
-}
-
-/* The operand as the function sees it, and how far a row is from the next. */
-static bool show(work *w, int t)
-{
-    operand *o = &w->operand[t];
-    nb_row_view *v = &w->args.view[t];
-    int own = o->n - w->nbatch;
-    int64_t size = product(o->size, w->nbatch, o->n);
-    bool shared = is_shared(o, w->nbatch) && w->rows != 1;
-    bool packed = is_dense(o, w->nbatch, o->n, 1) &&
-                  (shared || is_dense(o, 0, w->nbatch, size));
-    if (t < w->c->nin && !packed && w->rows * size > 0 &&
-        !pack(o, shared ? w->nbatch : 0))
-        return false;
-    *v = (nb_row_view){.data = o->data, .dtype = (int32_t)o->dtype};
-    v->rank = 1 + own;
-    v->shape[0] = w->by_lane ? 1 : w->rows;
-    v->stride[0] = shared ? 0 : size;
-    for (int d = own; d > 0; d--) {
-        v->shape[d] = o->size[w->nbatch + d - 1];
-        v->stride[d] = d == own ? 1 : v->stride[d + 1] * v->shape[d + 1];
-    }
-    w->row += size;
-    return true;
-}
-
-static void add_axes(work *w, const nb_axes *a, int t, const int64_t *size,
-                     const int64_t *stride)
-{
-    const nb_operand *from = &a->operand[t];
-    operand *o = &w->operand[t];
-    int batch = from->ndims - from->ncore;
-    o->n = w->nbatch + from->ncore;
-    for (int d = 0; d < w->nbatch; d++)
-        o->size[d] = nb_extent_get(a->size[d]);
-    for (int d = 0; d < batch; d++)
-        if (size[d] != 1) o->stride[from->axis[d]] = stride[d];
-    for (int d = 0; d < from->ncore; d++) {
-        o->size[w->nbatch + d] = size[batch + d];
-        o->stride[w->nbatch + d] = stride[batch + d];
-    }
-}
-
-static bool add_result(work *w, const nb_axes *a, int k, char *data)
-{
-    int64_t size[NB_MAX_DIMS], stride[NB_MAX_DIMS], step = 1;
-    operand *o = &w->operand[w->c->nin + k];
-    nb_shape s;
-    if (!nb_call_infer(w->c, k, &s, &o->dtype)) return false;
-    for (int d = s.nlanes + s.rank - 1; d >= 0; d--) {
-        size[d] = nb_extent_get(d < s.nlanes ? nb_lane_stored(s.lane[d])
-                                             : s.size[d - s.nlanes]);
-        stride[d] = step;
-        step *= size[d];
-    }
-    o->data = data;
-    add_axes(w, a, w->c->nin + k, size, stride);
-    return true;
-}
-
-static bool set_up(work *w, const nb_axes *a, char *const *to)
-{
-    int64_t size[NB_MAX_DIMS], stride[NB_MAX_DIMS];
-    const nb_call *c = w->c;
-    w->nbatch = a->nlanes + a->ndots;
-    w->rows = 1;
-    for (int d = 0; d < w->nbatch; d++)
-        w->rows *= nb_extent_get(a->size[d]);
-    for (int i = 0; i < c->nin; i++) {
-        nb_tensor_strides(c->in[i], size, stride);
-        w->operand[i].dtype = (nb_dtype)c->in[i]->dtype;
-        w->operand[i].data = c->in[i]->data;
-        add_axes(w, a, i, size, stride);
-    }
-    for (int k = 0; k < w->nout; k++)
-        if (!add_result(w, a, k, to[k])) return false;
-    for (int t = 0; t < c->nin + w->nout; t++)
-        if (!show(w, t)) return false;
-    w->args.nin = c->nin;
-    w->args.nout = w->nout;
-    w->args.nattr = c->nattr;
-    w->args.abi = NB_KERNEL_ABI;
-    for (int k = 0; k < c->nattr; k++) /* a float is its bits */
-        w->args.attr[k].i = c->attr[k];
-    return true;
-}
-
-/* The function sees rows as they are counted, or one lane as row 0. */
-static void run(work *w, int64_t from, int64_t to)
-{
-    nb_kernel_args a = w->args;
-    int32_t status = 0;
-    a.begin = w->by_lane ? 0 : from;
-    a.end = w->by_lane ? 1 : to;
-    a.status = &status;
-    for (int t = 0; w->by_lane && t < a.nin + a.nout; t++) {
-        nb_row_view *v = &a.view[t];
-        v->data =
-            (char *)v->data +
-            from * v->stride[0] * (int64_t)nb_dtype_size((nb_dtype)v->dtype);
-    }
-    w->c->op->rows(&a);
-    if (status) w->status = status;
-}
-
-static void run_chunk(void *ctx, int64_t i)
-{
-    work *w = ctx;
-    int64_t from = i * w->per_chunk, to = from + w->per_chunk;
-    run(w, from, to < w->rows ? to : w->rows);
-}
-
-/* How rows are cut follows from their sizes alone. */
-static void run_all(work *w)
-{
-    double all = (double)w->rows * (double)w->row;
-    int64_t n = (int64_t)(all / CHUNK) + 1;
-    if (n > MAX_CHUNKS) n = MAX_CHUNKS;
-    if (n > w->rows) n = w->rows;
-    w->per_chunk = (w->rows + n - 1) / n;
-    nb_parallel_if(all, (w->rows + w->per_chunk - 1) / w->per_chunk, run_chunk,
-                   w);
-}
-
-static bool succeeded(const work *w)
-{
-    const char *name = w->c->op->name;
-    int32_t status = w->status;
-    switch (status) {
-    case 0: return true;
-    case NB_STATUS_DTYPE:
-        return nb_fail(NB_ERUNTIME, "%s: the kernel does not take these dtypes",
-                       name);
-    case NB_STATUS_SHAPE:
-        return nb_fail(NB_ERUNTIME,
-                       "%s: the kernel's operands have different sizes", name);
-    case NB_STATUS_COUNT:
-        return nb_fail(NB_ERUNTIME,
-                       "%s: the kernel takes another number of operands", name);
-    default:
-        return nb_fail(NB_ERUNTIME, "%s: the kernel failed with status %d",
-                       name, (int)status);
-    }
-}
-
-bool nb_rows_execute(const nb_call *c, char *const *to)
-{
-    nb_axes a;
-    int nout = c->op->nout > 1 ? c->op->nout : 1, n = c->nin + nout;
-    if (!nb_axes_align(&a, c->op, c->sig, c->nin, c->in)) return false;
-    work *w = nb_alloc_zero(sizeof *w);
-    operand *all = nb_alloc_zero((size_t)n * sizeof *all);
-    bool ok = w && all;
-    if (ok) {
-        w->c = c;
-        w->nout = nout;
-        w->operand = all;
-        w->by_lane = !c->op->static_sig;
-        ok = set_up(w, &a, to);
-        for (int64_t l = 0; ok && w->by_lane && l < w->rows; l++)
-            run(w, l, l + 1);
-        if (ok && !w->by_lane && w->rows > 0) run_all(w);
-        ok = ok && succeeded(w);
-    }
-    for (int t = 0; all && t < n; t++)
-        if (all[t].copy) nb_block_free(all[t].copy, all[t].room);
-    nb_free(all);
-    nb_free(w);
-    nb_axes_free(&a);
-    return ok;
-}
-
-/* Recording */
 
 static _Thread_local const nb_sig *within;
 
@@ -332,6 +77,8 @@ bool nb_rows_type(const nb_call *c, int k, const nb_type *type, nb_shape *out,
 typedef struct call_op {
     nb_op op; /* first: nodes point to it */
     nb_params params;
+    bool
+        settled; /* types are what the signature says: of blocks it says less */
     nb_type type[];
 } call_op;
 
@@ -347,7 +94,15 @@ static bool sign(const nb_call *c, nb_text *t)
 
 static bool infer(const nb_call *c, int k, nb_shape *out, nb_dtype *dtype)
 {
-    return nb_rows_type(c, k, &((const call_op *)c->op)->type[k], out, dtype);
+    const call_op *o = (const call_op *)c->op;
+    const nb_type *t = &o->type[k];
+    if (!o->settled || !c->op->static_sig)
+        return nb_rows_type(c, k, t, out, dtype);
+    for (int d = 0; d < out->rank; d++)
+        if (nb_extent_is(out->size[d], -1))
+            out->size[d] = nb_extent_of(t->shape[d]);
+    *dtype = t->dtype;
+    return true;
 }
 
 static bool no_push(const nb_call *c, nb_tensor *const *u, nb_tensor **uy)
@@ -439,7 +194,21 @@ static bool check_types(const char *who, int nout, const nb_type *type)
     return true;
 }
 
-bool nb_rows_record(const char *name, nb_kernel_fn *fn, int nin,
+/* Programs with calls of one kernel on a card are shared: all that a call does
+ * follows from the text, the types and the axes. */
+static uint64_t identity_of(const call_op *o, int nout, const nb_sig *sig)
+{
+    uint64_t h = nb_hash(17, &o->op.rows_there, sizeof o->op.rows_there);
+    if (sig) h = nb_hash(h, sig->text, strlen(sig->text));
+    for (int k = 0; k < nout; k++) {
+        const nb_type *t = &o->type[k];
+        h = nb_hash(h, &t->dtype, sizeof t->dtype);
+        h = nb_hash(h, t->shape, (size_t)t->rank * sizeof *t->shape);
+    }
+    return h | 1;
+}
+
+bool nb_rows_record(const char *name, const nb_row_work *work, int nin,
                     nb_tensor *const *in, int nattr, const nb_named *attr,
                     int nout, const nb_type *type, nb_results *r)
 {
@@ -456,7 +225,8 @@ bool nb_rows_record(const char *name, nb_kernel_fn *fn, int nin,
                     .nout = nout,
                     .sign = sign,
                     .infer = infer,
-                    .rows = fn,
+                    .rows = work->fn,
+                    .rows_there = work->there,
                     .execute = nb_rows_execute,
                     .push = no_push,
                     .pull = no_pull,
@@ -465,8 +235,10 @@ bool nb_rows_record(const char *name, nb_kernel_fn *fn, int nin,
                     .ready = true,
                     .static_sig = sig,
                     .parsed = &o->params};
+    if (work->there) o->op.identity = identity_of(o, nout, sig);
     bool ok = o->op.name && add_attrs(o, nattr, attr, word) &&
               nb_record_many(&o->op, nin, in, nattr, word, r);
+    o->settled = true;
     nb_op_leave(&o->op);
     return ok;
 }

@@ -104,7 +104,7 @@ static int64_t type_word(const nb_tensor *x)
 
 static int key_size(int nx, nb_tensor *const *x)
 {
-    int n = nx;
+    int n = 2 * nx;
     for (int i = 0; i < nx; i++)
         n += x[i]->rank;
     return n;
@@ -114,6 +114,7 @@ static void key_write(int nx, nb_tensor *const *x, int64_t *key)
 {
     for (int i = 0; i < nx; i++) {
         *key++ = type_word(x[i]);
+        *key++ = x[i]->device;
         for (int d = 0; d < x[i]->rank; d++)
             *key++ = nb_tensor_size(x[i])[d].code;
     }
@@ -124,7 +125,7 @@ static bool matches(const entry *e, int nx, nb_tensor *const *x)
     const int64_t *key = e->key;
     if (e->nx != nx) return false;
     for (int i = 0; i < nx; i++) {
-        if (*key++ != type_word(x[i])) return false;
+        if (*key++ != type_word(x[i]) || *key++ != x[i]->device) return false;
         for (int d = 0; d < x[i]->rank; d++, key++)
             if (*key != nb_tensor_size(x[i])[d].code && *key != ANY)
                 return false;
@@ -137,7 +138,7 @@ static void key_open(const compiled *c, int nx, nb_tensor *const *x,
                      int64_t *key)
 {
     for (int i = 0; i < nx; i++) {
-        key++;
+        key += 2;
         for (int k = 0; k < c->ndims; k++) {
             int axis = c->dim[k].axis;
             if (c->dim[k].argument == i)

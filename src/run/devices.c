@@ -1,7 +1,7 @@
 /* devices.c - devices as users ask for them. */
 #include "nabla/device.h"
 
-#include "backend/cuda/card.h"
+#include "backend/cuda/custom.h"
 #include "backend/cuda/memory.h"
 #include "core/tensor.h"
 #include "lower/look.h"
@@ -143,7 +143,7 @@ nb_status nb_device_wait(int device)
 {
     nb_card *card = device ? nb_card_at(device - 1) : NULL;
     if (!device) return NB_OK;
-    return NB_STATUS(card && nb_card_sync(card));
+    return NB_STATUS(card && nb_card_sync(card) && nb_card_words_check(card));
 }
 
 nb_status nb_device_memory_of(int device, nb_device_memory *m)

@@ -6,6 +6,8 @@
  * the same. */
 #include "run/kernel_files.h"
 
+#include "nabla/device.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -124,7 +126,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static bool list_folder(nb_sources *s, const char *name, const char *path)
+static bool list_folder(nb_sources *s, const char *name, const char *path,
+                        const char *suffix)
 {
     char file[PATH_MAX];
     int before = s->n;
@@ -134,7 +137,7 @@ static bool list_folder(nb_sources *s, const char *name, const char *path)
         return nb_fail(NB_ERUNTIME, "%s: cannot list %s: %s", name, path,
                        strerror(errno));
     for (struct dirent *d; ok && (d = readdir(folder));) {
-        if (!ends_in(d->d_name, ".c") || d->d_name[0] == '.') continue;
+        if (!ends_in(d->d_name, suffix) || d->d_name[0] == '.') continue;
         ok = snprintf(file, sizeof file, "%s/%s", path, d->d_name) < PATH_MAX &&
              add_path(&s->path, &s->n, &s->room, file);
     }
@@ -145,7 +148,8 @@ static bool list_folder(nb_sources *s, const char *name, const char *path)
     return ok;
 }
 
-static bool add(nb_sources *s, const char *name, const char *path)
+static bool add(nb_sources *s, const char *name, const char *path,
+                const char *suffix)
 {
     bool folder;
     if (!path || !*path)
@@ -153,28 +157,35 @@ static bool add(nb_sources *s, const char *name, const char *path)
     if (!exists(path, &folder))
         return nb_fail(NB_ENOFILE, "%s: no such file or folder: %s", name,
                        path);
-    if (folder) return list_folder(s, name, path);
-    if (ends_in(path, ".cu")) return true; /* for another device */
-    if (!ends_in(path, ".c"))
-        return nb_fail(NB_EVALUE, "%s: %s is no .c file", name, path);
-    return add_path(&s->path, &s->n, &s->room, path);
+    if (folder) return list_folder(s, name, path, suffix);
+    if (!ends_in(path, ".c") && !ends_in(path, ".cu"))
+        return nb_fail(NB_EVALUE, "%s: %s is no .c or .cu file", name, path);
+    return !ends_in(path, suffix) || /* for another device */
+           add_path(&s->path, &s->n, &s->room, path);
 }
 
-bool nb_sources_find(nb_sources *s, const nb_kernel_source *k)
+bool nb_sources_find(nb_sources *s, const nb_kernel_source *k, int device)
 {
-    reading r = {.s = s, .name = k->name};
+    const char *suffix = device ? ".cu" : ".c";
     bool ok = true;
-    *s = (nb_sources){.hash = {0x51ed270b9f652295u, 0x2127599bf4325c37u}};
+    *s = (nb_sources){0};
     if (k->npaths < 1) return nb_fail(NB_EVALUE, "%s: no path", k->name);
     for (int i = 0; ok && i < k->npaths; i++)
-        ok = add(s, k->name, k->path[i]);
-    if (ok && s->n == 0)
-        ok = nb_fail(NB_EVALUE,
-                     "%s: there is no function for the CPU: no .c "
-                     "file in %s",
-                     k->name, k->path[0]);
-    for (int i = 0; ok && i < s->n; i++)
-        ok = read_source(&r, s->path[i], 0);
+        ok = add(s, k->name, k->path[i], suffix);
+    if (!ok || s->n) return ok;
+    return nb_fail(
+        NB_EVALUE, "%s: there is no function for %s: no %s file in %s", k->name,
+        device ? nb_device_name(device) : "the CPU", suffix, k->path[0]);
+}
+
+bool nb_sources_read(nb_sources *s, const char *name, int n, char *const *path)
+{
+    reading r = {.s = s, .name = name};
+    bool ok = true;
+    s->hash[0] = 0x51ed270b9f652295u;
+    s->hash[1] = 0x2127599bf4325c37u;
+    for (int i = 0; ok && i < n; i++)
+        ok = read_source(&r, path[i], 0);
     for (int i = 0; i < r.n; i++)
         nb_free(r.seen[i]);
     nb_free(r.seen);

@@ -1,11 +1,12 @@
-/* kernel_source.c - kernels from C sources: found in this process, or on disk,
- * or compiled.
+/* kernel_source.c - kernels from sources: found in this process, or on disk, or
+ * compiled; those of cards are in kernel_card.c.
  *
  * A library is known by a key of the sources, the headers beside them and
  * nabla/kernel.h, the compiler and its flags, and the processor; so what was
  * changed is compiled again, and what was changed back is not.  Libraries stay
  * open as long as the process: what was recorded calls them. */
 #define _GNU_SOURCE
+#include "run/kernel_source.h"
 #include "backend/cpu/cpu.h"
 #include "base/disk.h"
 #include "ops/rows.h"
@@ -30,56 +31,18 @@ static struct {
     library *first;
 } libraries = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The folder that nabla/kernel.h is in: above the file that this code is in,
- * in a build as in an installation. */
-static bool find_headers(char folder[PATH_MAX])
-{
-    Dl_info info;
-    char path[PATH_MAX], header[PATH_MAX + 32];
-    if (!dladdr((void *)&libraries, &info) || !realpath(info.dli_fname, path))
-        return false;
-    for (int up = 0; up < 5; up++) {
-        char *slash = strrchr(path, '/');
-        if (!slash || strlen(path) > PATH_MAX - 32) return false;
-        *slash = '\0';
-        snprintf(header, sizeof header, "%s/include/nabla/kernel.h", path);
-        FILE *f = fopen(header, "rb");
-        if (!f) continue;
-        fclose(f);
-        return snprintf(folder, PATH_MAX, "%s/include", path) < PATH_MAX;
-    }
-    return false;
-}
-
-static const char *headers(const char *who)
-{
-    static const char *found; /* with the lock held */
-    char folder[PATH_MAX];
-    if (!found && find_headers(folder))
-        found = nb_intern(folder, strlen(folder));
-    if (!found && !nb_failed())
-        return nb_fail(NB_ERUNTIME,
-                       "%s: nabla/kernel.h is not beside the library", who);
-    return found;
-}
-
 static bool key_of(const nb_sources *s, const char *who, nb_disk_key *key)
 {
-    nb_text header = {0};
-    char path[PATH_MAX + 32];
-    const char *version = nb_compiler_version(who), *folder = headers(who);
-    if (!version || !folder) return false;
-    snprintf(path, sizeof path, "%s/nabla/kernel.h", folder);
-    bool ok = nb_file_text(path, who, &header);
-    const char *part[] = {nb_text_get(&header), version, nb_compiler_flags,
-                          nb_cpu_target()->id, nb_version()};
+    const char *version = nb_compiler_version(who);
+    if (!version) return false;
+    const char *part[] = {version, nb_compiler_flags, nb_cpu_target()->id,
+                          nb_version()};
     for (int k = 0; k < 2; k++) {
         key->part[k] = s->hash[k];
-        for (int i = 0; i < 5; i++)
+        for (int i = 0; i < 4; i++)
             key->part[k] = nb_hash(key->part[k], part[i], strlen(part[i]));
     }
-    nb_text_free(&header);
-    return ok;
+    return true;
 }
 
 static void *find(nb_disk_key key)
@@ -105,7 +68,7 @@ static void *compiled(const nb_sources *s, nb_disk_key key, const char *who)
 {
     nb_text bytes = {0};
     void *handle = NULL;
-    if (nb_compiler_run(who, s->n, s->path, headers(who), &bytes))
+    if (nb_compiler_run(who, s->n, s->path, nb_kernel_headers(who), &bytes))
         handle = nb_library_open(who, bytes.data, (size_t)bytes.n);
     if (handle)
         nb_disk_write(key, &(nb_object){bytes.data, (size_t)bytes.n, 0});
@@ -129,10 +92,12 @@ static void *opened(const nb_sources *s, const char *who)
     return handle;
 }
 
-static nb_kernel_fn *load(const nb_kernel_source *k)
+static nb_kernel_fn *load_here(const nb_kernel_source *k)
 {
     nb_sources s;
-    bool ok = nb_sources_find(&s, k);
+    bool ok = nb_sources_find(&s, k, 0) &&
+              nb_sources_read(&s, k->name, s.n, s.path) &&
+              nb_kernel_headers_add(k->name, s.hash);
     pthread_mutex_lock(&libraries.lock);
     void *lib = ok ? opened(&s, k->name) : NULL;
     pthread_mutex_unlock(&libraries.lock);
@@ -154,20 +119,38 @@ static nb_tensor *strong(nb_tensor *x)
     return d ? nb_as(x, d) : NULL;
 }
 
+/* Where the kernel runs: with its values, or where things are made. */
+static int place_of(int nin, nb_tensor *const *x)
+{
+    int device = nin ? 0 : nb_device_in_force();
+    for (int i = 0; i < nin; i++)
+        if (x[i]->device) device = x[i]->device;
+    return device;
+}
+
+static bool load(const nb_kernel_source *source, int device, nb_row_work *work)
+{
+    *work = (nb_row_work){0};
+    return device ? (work->there = nb_kernel_load_there(source, device)) != NULL
+                  : (work->fn = load_here(source)) != NULL;
+}
+
 nb_status nb_kernel_call(const nb_kernel_source *source, int nin,
                          nb_tensor *const *in, int nattr, const nb_named *attr,
                          int nout, const nb_type *type, nb_tensor **out)
 {
     nb_results r = {.room = nout, .out = out};
+    nb_row_work work;
     if (!source || !source->name || !*source->name)
         return nb_fail(NB_EVALUE, "a kernel without a name"), NB_EVALUE;
     nb_tensor **x = nb_alloc((size_t)(nin + 1) * sizeof *x);
     bool ok = x;
     for (int i = 0; ok && i < nin; i++)
         ok = (x[i] = strong(in[i]));
-    nb_kernel_fn *fn = ok ? load(source) : NULL;
-    ok = fn &&
-         nb_rows_record(source->name, fn, nin, x, nattr, attr, nout, type, &r);
+    ok = ok && nb_settle_devices(source->name, nin, x) &&
+         load(source, place_of(nin, x), &work) &&
+         nb_rows_record(source->name, &work, nin, x, nattr, attr, nout, type,
+                        &r);
     nb_free(x);
     return NB_STATUS(ok);
 }

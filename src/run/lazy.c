@@ -64,7 +64,7 @@ static double elements(const nb_tensor *x)
  * made at a call that hold something else, such as functions. */
 static bool is_plain_op(const nb_op *op)
 {
-    if (!op->release) return true;
+    if (!op->release || op->identity) return true;
     for (int k = 0; k < 2; k++)
         if (op->region[k] && !nb_graph_is_closed(op->region[k])) return false;
     return op->region[0];

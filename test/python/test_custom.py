@@ -31,9 +31,9 @@ def cache(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory):
-    """A folder of sources."""
+    """A folder of sources: the same text for the CPU and for cards."""
     folder = tmp_path_factory.mktemp("kernels")
-    (folder / "map.c").write_text(
+    maps = (
         HEADER
         + "#include <math.h>\n"
         + textwrap.dedent("""
@@ -43,7 +43,7 @@ def kernels(tmp_path_factory):
         NB_MAP3(blend, x, y, z, x * y + z)
         """)
     )
-    (folder / "rows.c").write_text(
+    rows = (
         HEADER
         + textwrap.dedent("""
         /* "... n -> ...": the sum of squares of a row */
@@ -80,9 +80,9 @@ def kernels(tmp_path_factory):
         /* one row: scale * x + (flag ? shift : 0), and how long x is */
         NB_KERNEL(scaled)
         {
-            const float *x = nb_in(a, 0)->data;
-            float *y = nb_out(a, 0)->data;
-            int64_t *n = nb_out(a, 1)->data;
+            const float *x = (const float *)nb_in(a, 0)->data;
+            float *y = (float *)nb_out(a, 0)->data;
+            int64_t *n = (int64_t *)nb_out(a, 1)->data;
             if (nb_in(a, 0)->shape[0] != 1 || a->end != 1) *a->status = 9;
             *n = nb_row_size(nb_in(a, 0));
             for (int64_t k = 0; k < *n; k++)
@@ -93,7 +93,18 @@ def kernels(tmp_path_factory):
         NB_KERNEL(refuse) { *a->status = 42; }
         """)
     )
+    for suffix in ("c", "cu"):
+        (folder / f"map.{suffix}").write_text(maps)
+        (folder / f"rows.{suffix}").write_text(rows)
     return str(folder)
+
+
+@pytest.fixture
+def cpu(monkeypatch):
+    """For what is about C and its compiler."""
+    monkeypatch.setenv("NABLA_DEFAULT_DEVICE", "cpu")
+    with nb.default_device("cpu"):
+        yield
 
 
 @pytest.fixture
@@ -659,6 +670,7 @@ def test_declared_types_have_to_fit(kernels):
         op(V)
 
 
+@pytest.mark.usefixtures("cpu")
 def test_bad_calls_of_kernels(kernels, tmp_path):
     x = nb.constant(V)
     call = nb.call_custom_kernel
@@ -674,7 +686,7 @@ def test_bad_calls_of_kernels(kernels, tmp_path):
     (tmp_path / "only.cu").write_text("")
     with pytest.raises(ValueError, match="no function for the CPU"):
         call("add_one", tmp_path / "only.cu", x, x.type)
-    with pytest.raises(ValueError, match=r"no \.c file"):
+    with pytest.raises(ValueError, match=r"no \.c or \.cu file"):
         (tmp_path / "k.cpp").write_text("")
         call("add_one", tmp_path / "k.cpp", x, x.type)
     for wrong in ("text", None, [1], x, 1j):
@@ -705,6 +717,7 @@ def test_bad_calls_of_kernels(kernels, tmp_path):
         call("add_one", kernels, x, nb.TensorType((3,), "float64")).realize()
 
 
+@pytest.mark.usefixtures("cpu")
 def test_a_compiler_error_has_file_and_line(tmp_path):
     x = nb.constant(V)
     bad = tmp_path / "bad.c"
@@ -716,6 +729,7 @@ def test_a_compiler_error_has_file_and_line(tmp_path):
     close(nb.call_custom_kernel("bad", bad, x, x.type), V - 1)
 
 
+@pytest.mark.usefixtures("cpu")
 def test_changed_sources_and_headers_are_compiled_again(tmp_path):
     x = nb.constant(V)
     source, header = tmp_path / "k.c", tmp_path / "by.h"
@@ -765,6 +779,7 @@ def shared(tmp_path):
     return source
 
 
+@pytest.mark.usefixtures("cpu")
 def test_processes_share_the_cache(shared, tmp_path):
     cache = tmp_path / "cache"
     processes(4, shared, NABLA_CACHE_DIR=str(cache))
@@ -783,6 +798,7 @@ def test_processes_share_the_cache(shared, tmp_path):
         assert len(entry.read_bytes()) > len(damage)
 
 
+@pytest.mark.usefixtures("cpu")
 def test_without_a_cache_it_still_works(shared, tmp_path):
     closed = tmp_path / "closed"
     closed.write_text("no folder")
@@ -790,6 +806,7 @@ def test_without_a_cache_it_still_works(shared, tmp_path):
     processes(1, shared, NABLA_CACHE_MIB="0")
 
 
+@pytest.mark.usefixtures("cpu")
 def test_no_compiler_is_an_error(shared, tmp_path):
     program = PROGRAM.replace(
         "y = nb",
@@ -801,3 +818,16 @@ def test_no_compiler_is_an_error(shared, tmp_path):
         env=os.environ | {"CC": "/no/such/cc", "NABLA_CACHE_DIR": cache},
         check=True,
     )
+
+
+def test_kernels_on_a_mesh(ops):
+    """Rows are split; what a device has of them is what its kernel is given."""
+    mesh = nb.DeviceMesh((4,), ("x",))
+    a = np.arange(24, dtype=np.float32).reshape(8, 3) / 8
+    x = nb.Tensor(a).shard(mesh, nb.P("x", None))
+    y = ops.cubes[0](x)
+    assert y.sharding.dim_specs[0].axes == ["x"]
+    close(y, a**3)
+    close(ops.squares(x), (a * a).sum(1))
+    grad = nb.grad(lambda x: nb.sum(ops.cubes[0](x)))
+    close(nb.compile(grad)(x), 3 * a * a)

@@ -16,7 +16,7 @@
 /* No real compiler's: its cubins must not be taken for this one's, nor those
  * that it has not seen for those it has. */
 enum { SIM_MINOR = 77, SIM_MINOR_CHECKED = 78 };
-enum { KERNELS = 64, OPTIONS = 64, NAMES = 64, HEADERS = 32 };
+enum { KERNELS = 64, OPTIONS = 64, NAMES = 64, HEADERS = 32, INCLUDES = 16 };
 
 typedef struct sim_program {
     char *text, *name;
@@ -25,6 +25,7 @@ typedef struct sim_program {
     char *names[NAMES], *lowered[NAMES];
     int name_count;
     bool compiled, virtual; /* no cubin, only what stands for PTX */
+    char *seen; /* the text with what it includes; NULL: it includes nothing */
     char *log, *cubin;
     size_t cubin_bytes;
 } sim_program;
@@ -91,6 +92,7 @@ int nvrtcDestroyProgram(nvrtcProgram *program)
     }
     free(p->text);
     free(p->name);
+    free(p->seen);
     free(p->log);
     free(p->cubin);
     free(p);
@@ -151,15 +153,22 @@ int nvrtcGetLoweredName(nvrtcProgram program, const char *expression,
     return NVRTC_ERROR_NAME_EXPRESSION_NOT_VALID;
 }
 
+/* The text as it is compiled: what it includes is in it. */
+static const char *text_of(const sim_program *p)
+{
+    return p->seen ? p->seen : p->text;
+}
+
 /* The shim, the text, and the table of its kernels. */
 static void whole(sim_text *t, const sim_program *p, int arch)
 {
+    const char *text = text_of(p);
     sim_found found[KERNELS];
-    int count = sim_text_kernels(p->text, found, KERNELS);
+    int count = sim_text_kernels(text, found, KERNELS);
     sim_text_add(t, "#define SIM_ARCH %d\n#include \"shim.h\"\nnamespace {\n",
                  arch);
     sim_text_add(t, "#line 1 \"%s\"\n", p->name);
-    sim_text_bind(t, p->text);
+    sim_text_bind(t, text);
     sim_text_add(t, "\n}\n#line 1 \"table\"\n");
     for (int i = 0; i < count; i++)
         sim_text_add(t, "SIM_BODIES(%d, %s)\n", i, found[i].name);
@@ -173,13 +182,15 @@ static void whole(sim_text *t, const sim_program *p, int arch)
         sim_text_add(t, "SIM_ROW(%d, \"%s\", (%s), 1024),\n", count + i,
                      p->lowered[i], p->names[i]);
     sim_text_add(t, "{0, 0, 0, 0, 0, 0}};\nSIM_IMAGE(%d)\n",
-                 sim_text_meets(p->text));
+                 sim_text_meets(text));
 }
 
 /* What the compiler is called with. */
 typedef struct command {
     const char *words[OPTIONS + 64];
     int count;
+    const char *includes[INCLUDES];
+    int include_count;
     char standard[32], folder[1024];
     int arch;
     bool fused, virtual;
@@ -272,9 +283,13 @@ static bool option(command *c, int *i, int count, const char *const *options)
             return !strncmp(v, "c++", 3);
         }
     }
-    if (value(o, "--include-path", i, count, options)) return true;
-    if (!strncmp(o, "-I", 2)) {
+    v = value(o, "--include-path", i, count, options);
+    if (!v && !strncmp(o, "-I", 2)) {
         *i += !o[2];
+        v = o[2] ? o + 2 : options[*i];
+    }
+    if (v) {
+        if (c->include_count < INCLUDES) c->includes[c->include_count++] = v;
         return true;
     }
     if (!strncmp(o, "-D", 2) || !strncmp(o, "-U", 2)) {
@@ -393,16 +408,63 @@ static bool wrap(sim_program *p, const char *object, size_t bytes, int arch)
     return true;
 }
 
+/* What a text includes is put into it before kernels are looked for, by the
+ * compiler and without the shim, whose words stay as they are. */
+static int include(sim_program *p, const command *former)
+{
+    command c = *former;
+    char source[1536], output[1536], here[1536], arch[64];
+    size_t bytes = 0;
+    const char *words[] = {"-E",
+                           "-x",
+                           "c++",
+                           "-w",
+                           "-nostdinc",
+                           c.standard,
+                           "-D__CUDACC__=1",
+                           "-D__CUDACC_RTC__=1",
+                           arch,
+                           "-I" SIM_FOLDER "/include",
+                           here};
+    snprintf(arch, sizeof arch, "-D__CUDA_ARCH__=%d", c.arch * 10);
+    snprintf(source, sizeof source, "%s/k.cu", c.folder);
+    snprintf(output, sizeof output, "%s/k.so", c.folder);
+    snprintf(here, sizeof here, "-I%s", c.folder);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        word(&c, words[i]);
+    for (int i = 0; i < c.include_count; i++) {
+        word(&c, "-I");
+        word(&c, c.includes[i]);
+    }
+    word(&c, source);
+    word(&c, "-o");
+    word(&c, output);
+    sim_text t = {0};
+    sim_text_add(&t, "#line 1 \"%s\"\n", p->name);
+    sim_text_part(&t, p->text, strlen(p->text));
+    bool good = !t.failed && write_file(c.folder, "k.cu", t.chars);
+    sim_text_free(&t);
+    if (!good) return NVRTC_ERROR_INTERNAL_ERROR;
+    int status = spawn(&c);
+    if (status) p->log = read_file(c.folder, "log", &bytes);
+    if (status) return NVRTC_ERROR_COMPILATION;
+    p->seen = read_file(c.folder, "k.so", &bytes);
+    return p->seen ? NVRTC_SUCCESS : NVRTC_ERROR_INTERNAL_ERROR;
+}
+
 static int build(sim_program *p, command *c)
 {
     char source[1536], object[1536], here[1536];
     size_t bytes = 0;
     sim_text text = {0};
-    whole(&text, p, c->arch);
-    bool good = !text.failed && write_file(c->folder, "k.cu", text.chars);
-    sim_text_free(&text);
+    bool good = true;
     for (int i = 0; i < p->header_count; i++)
         good = good && write_file(c->folder, p->header_names[i], p->headers[i]);
+    int code = good && strstr(p->text, "#include") ? include(p, c) : 0;
+    if (code) return code;
+    whole(&text, p, c->arch);
+    good = good && !text.failed && write_file(c->folder, "k.cu", text.chars);
+    sim_text_free(&text);
     snprintf(source, sizeof source, "%s/k.cu", c->folder);
     snprintf(object, sizeof object, "%s/k.so", c->folder);
     snprintf(here, sizeof here, "-I%s", c->folder);
@@ -434,9 +496,9 @@ static int refuse(sim_program *p, const char *option)
 static int check(sim_program *p, int count, const char *const *options)
 {
     if (!sim_real_asked()) return NVRTC_SUCCESS;
-    char *said =
-        sim_real_check(p->text, p->header_count, p->headers, p->header_names,
-                       count, options, p->name_count, p->names);
+    char *said = sim_real_check(p->text, p->seen, p->header_count, p->headers,
+                                p->header_names, count, options, p->name_count,
+                                p->names);
     if (!said) return NVRTC_SUCCESS;
     free(p->log);
     free(p->cubin);

@@ -95,8 +95,9 @@ static uint64_t hash(uint64_t h, const char *text)
 }
 
 /* Where it is remembered; "" if nowhere. */
-static void place(char *path, size_t room, const char *text, int n,
-                  const char *const *word, int headers, char *const *header)
+static void place(char *path, size_t room, const char *text, const char *seen,
+                  int n, const char *const *word, int headers,
+                  char *const *header)
 {
     const char *folder = getenv("NABLA_SIM_CHECKED");
     uint64_t h[2] = {0xcbf29ce484222325u + (uint64_t)version,
@@ -105,6 +106,7 @@ static void place(char *path, size_t room, const char *text, int n,
     if (!folder || !*folder) return;
     for (int i = 0; i < 2; i++) {
         h[i] = hash(h[i], text);
+        if (seen) h[i] = hash(h[i], seen);
         for (int k = 0; k < n; k++)
             h[i] = hash(h[i], word[k]);
         for (int k = 0; k < headers; k++)
@@ -128,9 +130,10 @@ static char *log_of(void *program, const char *arch)
     return said;
 }
 
-char *sim_real_check(const char *text, int headers, char *const *header,
-                     char *const *header_name, int noptions,
-                     const char *const *option, int nnames, char *const *name)
+char *sim_real_check(const char *text, const char *seen, int headers,
+                     char *const *header, char *const *header_name,
+                     int noptions, const char *const *option, int nnames,
+                     char *const *name)
 {
     static const char *const archs[] = {"--gpu-architecture=sm_80",
                                         "--gpu-architecture=sm_90a"};
@@ -145,7 +148,7 @@ char *sim_real_check(const char *text, int headers, char *const *header,
         else if (!strchr(option[i], '='))
             i++;
     }
-    place(path, sizeof path, text, n, word, headers, header);
+    place(path, sizeof path, text, seen, n, word, headers, header);
     if (*path && !access(path, F_OK)) return NULL;
     for (int k = is_new(text); k < 2 && !said; k++) {
         void *program = NULL;

@@ -12,10 +12,12 @@
 /* A libnvrtc is named. */
 bool sim_real_asked(void);
 
-/* NULL, or what it says, to be freed.  Options are those of the program; names
- * are expressions whose kernels are wanted. */
-char *sim_real_check(const char *text, int headers, char *const *header,
-                     char *const *header_name, int noptions,
-                     const char *const *option, int nnames, char *const *name);
+/* NULL, or what it says, to be freed.  seen: the text with what it includes, or
+ * NULL.  Options are those of the program; names are expressions whose kernels
+ * are wanted. */
+char *sim_real_check(const char *text, const char *seen, int headers,
+                     char *const *header, char *const *header_name,
+                     int noptions, const char *const *option, int nnames,
+                     char *const *name);
 
 #endif

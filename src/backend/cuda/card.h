@@ -41,6 +41,8 @@ typedef struct nb_card {
                                  * bodies of conditions have their own */
     struct nb_card_pool *pool;
     struct nb_card_ring *up, *down;
+    _Atomic(struct nb_card_words *)
+        words; /* that kernels may write (report.c) */
     char fault[2048];
     uint64_t launched, done; /* kernels, graphs */
     uint64_t elsewhere;      /* calls that the CPU computed for it; the last: */

@@ -24,8 +24,10 @@ static bool find_function(nb_card_code *k)
     void *f = NULL;
     int shared = 0;
     nb_card_image_calls(k->image, k->name, called);
-    if (!nb_card_check(c, api->ModuleGetFunction(&f, k->image->module, called),
-                       k->name) ||
+    int found = api->ModuleGetFunction(&f, k->image->module, called);
+    if (found == NB_CUDA_NOT_FOUND)
+        return nb_fail(NB_EVALUE, "there is no kernel of the name %s", k->name);
+    if (!nb_card_check(c, found, k->name) ||
         !nb_card_check(
             c, api->FuncGetAttribute(&k->registers, NB_CUDA_FUNC_REGISTERS, f),
             k->name) ||
@@ -95,6 +97,15 @@ nb_card_code *nb_card_code_new(nb_card_image *m, const char *name)
     k->next = m->codes;
     m->codes = k;
     return k;
+}
+
+void *nb_card_code_other(const nb_card_code *k, const char *name)
+{
+    void *function = NULL;
+    const nb_card_image *m = k->image;
+    if (!nb_card_reenter(m->card)) return NULL;
+    int found = m->card->api->ModuleGetFunction(&function, m->module, name);
+    return found == 0 ? function : NULL;
 }
 
 int nb_card_code_registers(const nb_card_code *k)

@@ -46,4 +46,7 @@ nb_card_code *nb_card_code_new(nb_card_image *m, const char *name);
 /* Builds what the kernel is waiting for. */
 bool nb_card_code_ready(const nb_card_code *k);
 
+/* Another kernel of the same text; NULL, without an error, if it has none. */
+void *nb_card_code_other(const nb_card_code *k, const char *name);
+
 #endif

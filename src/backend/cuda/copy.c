@@ -8,6 +8,7 @@
  * is emptied as it arrives. */
 #include "backend/cuda/memory.h"
 
+#include "backend/cuda/custom.h"
 #include "backend/cuda/parts.h"
 #include "base/memory.h"
 #include "base/pool.h"
@@ -183,7 +184,7 @@ bool nb_card_get(nb_card *c, void *host, const void *from, size_t n)
     bool ok = get(c, host, address(from), n);
     pthread_mutex_unlock(&c->down->lock);
     if (ok) nb_card_ended(c, launches);
-    return ok;
+    return ok && nb_card_words_check(c);
 }
 
 bool nb_card_copy(nb_card *c, void *to, const void *from, size_t n)

@@ -16,7 +16,13 @@
 
 static const char LATER[] = "--relocatable-device-code=true";
 
-enum { ARCHS = 128, INCLUDES = 2, OPTIONS = 24, OPTIONS_TEXT = 512 };
+enum {
+    ARCHS = 128,
+    INCLUDES = 2,
+    OPTIONS = 24,
+    ROOM = OPTIONS + 2,
+    OPTIONS_TEXT = 512
+};
 
 #define NVRTC(name, arguments) int(*name) arguments;
 static struct {
@@ -140,8 +146,9 @@ const char *nb_nvrtc_trouble(void)
 typedef struct options {
     bool ptx;
     int n;
-    const char *word[OPTIONS];
+    const char *word[ROOM];
     char arch[48], text[OPTIONS_TEXT];
+    char include[2][PATH_MAX + 32];
 } options;
 
 /* The latest architecture up to that one, 0 if there is none. */
@@ -191,6 +198,18 @@ static bool add_own(options *o, const char *text)
     return true;
 }
 
+static void add_folders(options *o, const nb_nvrtc_file *file)
+{
+    const char *end = strrchr(file->path, '/');
+    int n = end ? (int)(end - file->path) : 1;
+    snprintf(o->include[0], sizeof *o->include, "--include-path=%.*s", n,
+             end ? file->path : ".");
+    snprintf(o->include[1], sizeof *o->include, "--include-path=%s",
+             file->folder);
+    for (int i = 0; i < 2; i++)
+        o->word[o->n++] = o->include[i];
+}
+
 static bool set_options(options *o, const char *text, int major, int minor)
 {
     set_arch(o, text, major, minor);
@@ -237,7 +256,15 @@ static bool take_code(void *program, bool ptx, nb_object *out)
                    nvrtc.major, nvrtc.minor);
 }
 
-bool nb_nvrtc_compile(const char *text, int major, int minor, nb_object *out)
+/* Headers of C for texts that are compiled as C, too: what they declare is known
+ * to NVRTC, or to nabla/kernel.h. */
+static const char *const header_names[] = {"math.h", "stdint.h", "string.h",
+                                           "stddef.h", "stdbool.h"};
+static const char *const headers[] = {"", "", "", "", ""};
+enum { HEADERS = sizeof headers / sizeof *headers };
+
+bool nb_nvrtc_compile_file(const char *text, const nb_nvrtc_file *file,
+                           int major, int minor, nb_object *out)
 {
     options o = {0};
     void *program = NULL;
@@ -245,7 +272,9 @@ bool nb_nvrtc_compile(const char *text, int major, int minor, nb_object *out)
     if (!nb_nvrtc_version())
         return nb_fail(NB_ERUNTIME, "compile: %s", nvrtc.trouble);
     if (!set_options(&o, text, major, minor)) return false;
-    if (api.CreateProgram(&program, text, "kernel.cu", 0, NULL, NULL) != 0)
+    if (file) add_folders(&o, file);
+    if (api.CreateProgram(&program, text, file ? file->path : "kernel.cu",
+                          file ? HEADERS : 0, headers, header_names) != 0)
         return nb_fail(NB_ERUNTIME, "compile: NVRTC %d.%d does not start",
                        nvrtc.major, nvrtc.minor);
     bool ok = api.CompileProgram(program, o.n, o.word) == 0
@@ -253,4 +282,9 @@ bool nb_nvrtc_compile(const char *text, int major, int minor, nb_object *out)
                   : fail_log(program);
     api.DestroyProgram(&program);
     return ok;
+}
+
+bool nb_nvrtc_compile(const char *text, int major, int minor, nb_object *out)
+{
+    return nb_nvrtc_compile_file(text, NULL, major, minor, out);
 }

@@ -26,4 +26,12 @@ const char *nb_nvrtc_trouble(void);
 /* Any thread may call it; it fails with the log of the compiler. */
 bool nb_nvrtc_compile(const char *text, int major, int minor, nb_object *out);
 
+/* Of a file: its name is in the log, and it may include what lies beside it, in
+ * another folder, and the headers of C that NVRTC has no need of. */
+typedef struct nb_nvrtc_file {
+    const char *path, *folder;
+} nb_nvrtc_file;
+bool nb_nvrtc_compile_file(const char *text, const nb_nvrtc_file *file,
+                           int major, int minor, nb_object *out);
+
 #endif

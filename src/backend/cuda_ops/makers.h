@@ -9,6 +9,9 @@
 #include "backend/cuda_ops/makers.def"
 #undef MAKER
 
+/* Kernels of users' own: ops with rows_there. */
+bool nb_card_custom_make(nb_card *card, const nb_call *c, nb_card_job **job);
+
 /* Blocks of so many threads for n places, each of which walks on by the whole
  * grid. */
 enum { NB_CARD_THREADS = 256 };
