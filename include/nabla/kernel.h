@@ -295,27 +295,37 @@ NB_INLINE int32_t nb_map_plan(const nb_kernel_args *a, int nin, nb_map_runs *m)
         return (T)(expr);                    \
     }
 
-/* Elements stored as T, computed as V; on a card a thread for each of them. */
+/* Elements stored as T, computed as V.  On a card a thread takes several that
+ * are far apart, and has read all before it computes. */
 #ifdef __CUDACC__
-#define NB_MAP_ONE(name, T, V, how, k, j)                                   \
-    NB_ROW(T, nb_out(a, 0), k)                                              \
-    [j] = NB_STORE_##how(                                                   \
-        name##_at_##V(NB_LOAD_##how(NB_ROW(const T, x, k)[(j)*m->step[0]]), \
-                      NB_LOAD_##how(NB_ROW(const T, y, k)[(j)*m->step[1]]), \
-                      NB_LOAD_##how(NB_ROW(const T, z, k)[(j)*m->step[2]])))
-#define NB_MAP_RUN(name, tag, T, V, how)                                    \
-    NB_INLINE void name##_run_##tag(const nb_kernel_args *a, int nin,       \
-                                    const nb_map_runs *m)                   \
-    {                                                                       \
-        const nb_view *x = nb_in(a, 0), *y = nb_in(a, nin > 1 ? 1 : 0);     \
-        const nb_view *z = nb_in(a, nin > 2 ? 2 : 0);                       \
-        int64_t all = m->n * m->runs;                                       \
-        if (m->runs == 1)                                                   \
-            for (int64_t e = NB_THREAD; e < all; e += NB_THREADS)           \
-                NB_MAP_ONE(name, T, V, how, a->begin, e);                   \
-        else                                                                \
-            for (int64_t e = NB_THREAD; e < all; e += NB_THREADS)           \
-                NB_MAP_ONE(name, T, V, how, a->begin + e / m->n, e % m->n); \
+#define NB_MAP_AHEAD 4
+#define NB_MAP_PLACE(u)                                    \
+    int64_t at = e + (u)*NB_THREADS, k = a->begin, j = at; \
+    if (at >= all) continue;                               \
+    if (m->runs > 1) k += at / m->n, j = at % m->n;
+#define NB_MAP_RUN(name, tag, T, V, how)                                       \
+    NB_INLINE void name##_run_##tag(const nb_kernel_args *a, int nin,          \
+                                    const nb_map_runs *m)                      \
+    {                                                                          \
+        int64_t all = m->n * m->runs;                                          \
+        int second = nin > 1 ? 1 : 0, third = nin > 2 ? 2 : 0;                 \
+        for (int64_t e = NB_THREAD; e < all; e += NB_MAP_AHEAD * NB_THREADS) { \
+            T v[NB_MAP_AHEAD][3];                                              \
+            _Pragma("unroll") for (int u = 0; u < NB_MAP_AHEAD; u++)           \
+            {                                                                  \
+                NB_MAP_PLACE(u)                                                \
+                for (int i = 0; i < nin; i++)                                  \
+                    v[u][i] = NB_ROW(T, nb_in(a, i), k)[j * m->step[i]];       \
+            }                                                                  \
+            _Pragma("unroll") for (int u = 0; u < NB_MAP_AHEAD; u++)           \
+            {                                                                  \
+                NB_MAP_PLACE(u)                                                \
+                V y = name##_at_##V(NB_LOAD_##how(v[u][0]),                    \
+                                    NB_LOAD_##how(v[u][second]),               \
+                                    NB_LOAD_##how(v[u][third]));               \
+                NB_ROW(T, nb_out(a, 0), k)[j] = NB_STORE_##how(y);             \
+            }                                                                  \
+        }                                                                      \
     }
 #else
 #define NB_MAP_RUN(name, tag, T, V, how)                                    \

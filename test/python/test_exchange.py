@@ -195,7 +195,7 @@ def test_either_may_go_first() -> None:
 
 def test_memory_goes_back_when_nobody_has_it() -> None:
     t = torch()
-    x = nb.ones(N, device="gpu").realize()
+    x = nb.arange(float(N), device="gpu").realize()
     nb.synchronize()
     used = nb.memory_stats("gpu")
     y = t.from_dlpack(x)
@@ -221,7 +221,7 @@ def test_memory_goes_back_when_nobody_has_it() -> None:
 def test_what_is_let_go_of_late_is_not_used_again_early() -> None:
     t = torch()
     for _ in range(5):
-        x = nb.full((N,), 3.0, device="gpu").realize()
+        x = (nb.arange(float(N), device="gpu") * 0 + 3.0).realize()
         y = t.from_dlpack(x)
         del x
         t.cuda._sleep(100_000_000)
@@ -361,7 +361,7 @@ def test_arrays_of_cuda_of_jax() -> None:
     j = jax()
     made = j.jit(lambda v: slow_jax(j, v))
     made(1.0).block_until_ready()
-    x = made(3.0)
+    x = made(3.0).block_until_ready()  # it names no stream to wait for
     y = nb.asarray(SimpleNamespace(
         x=x, __cuda_array_interface__=x.__cuda_array_interface__
     ))
