@@ -25,7 +25,8 @@ bool nb_py_is_array(PyObject *o)
            PyType_IsSubtype(Py_TYPE(o), (PyTypeObject *)type);
 }
 
-enum { INPUT, STEP, STATIC }; /* STEP: an input that may come as a number */
+/* STEP: an input that may come as a number; ARRAY: one that was no tensor. */
+enum { INPUT, STEP, STATIC, ARRAY };
 
 typedef struct leaf {
     int kind, rank;
@@ -322,6 +323,14 @@ static bool fits(const leaf *l, const nb_tensor *x)
     return true;
 }
 
+/* Where the first array was, with tensors that are on the same devices now. */
+static nb_tensor *beside(nb_tensor *x, int device)
+{
+    if (nb_rank(x) == 0 || nb_device_of(x) == device) return x;
+    nb_tensor *y = nb_to_device(x, device);
+    return y && nb_py_realize(1, &y) ? y : NULL;
+}
+
 static int match_input(call *c, const leaf *l, PyObject *o)
 {
     nb_tensor *x = NULL;
@@ -334,6 +343,7 @@ static int match_input(call *c, const leaf *l, PyObject *o)
                          l->device);
     } else if (nb_py_is_array(o)) {
         x = from_array(c, o);
+        if (x && l->kind == ARRAY) x = beside(x, l->device);
         if (x && !fits(l, x)) return 0;
     } else {
         return 0;

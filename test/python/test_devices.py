@@ -914,6 +914,19 @@ if INSIDE:
                 nb.asarray(Offer(x, **wrong), copy=False)
         assert nb.asarray(Offer(x), copy=False).tolist() == x.tolist()
 
+    def test_arrays_go_with_tensors_into_compiled_functions() -> None:
+        f = nb.compile(lambda a, x, b: a * x + b)
+        a = values(3)
+        x = nb.constant(a, device="gpu")
+        for k in range(3):
+            y = f(a + k, x, np.float32(k))
+            assert y.device == GPU
+            np.testing.assert_allclose(y.numpy(), (a + k) * a + k, rtol=1e-6)
+        assert f(x, x, 1.0).device == GPU
+        assert f(a, nb.constant(a), 1.0).device == nb.CPU()
+        assert f(a, x, 1.0).device == GPU
+        assert f(a, a, 1.0).device == nb.CPU()
+
     # Kernels of one's own.
 
     KERNELS = """#include <nabla/kernel.h>

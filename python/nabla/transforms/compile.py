@@ -37,7 +37,7 @@ __all__ = [
     "verify",
 ]
 
-_INPUT, _STEP, _STATIC = range(3)
+_INPUT, _STEP, _STATIC, _ARRAY = range(4)
 
 
 class _Options:
@@ -233,11 +233,18 @@ class _Call:
             elif i in steps:
                 kind, value = _STEP, _step_beside(leaves, x)
             elif _nabla.is_array(x):
-                kind, value = _INPUT, _nabla.ensure_tensor(x)
+                kind, value = _ARRAY, self._placed(_nabla.ensure_tensor(x))
             else:
                 self._check_hash(x)
             self.leaves.append(value)
             self.rows.append((kind, value, donated))
+
+    def _placed(self, x: Tensor) -> Tensor:
+        """An array, with the first tensor that is on a card, if there is one."""
+        others = _nabla.tree_leaves(self._whole)
+        tensors = (y for y in others if isinstance(y, _nabla.Tensor))
+        card = next(filter(None, map(_nabla.device_of, tensors)), 0)
+        return _nabla.to_device(x, card) if card and x.ndim else x
 
     def _check_hash(self, x: Any) -> None:
         try:
