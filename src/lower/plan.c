@@ -293,6 +293,7 @@ static void print_call(const nb_plan *p, int k, nb_text *t)
 char *nb_plan_text(const nb_plan *p)
 {
     nb_text t = {0};
+    if (p->device) nb_text_add(&t, "on gpu:%d\n", p->device - 1);
     for (int s = 0; s < p->nsteps; s++) {
         const nb_step *step = &p->step[s];
         int chain = step->chain;

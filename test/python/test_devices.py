@@ -927,6 +927,13 @@ if INSIDE:
         assert f(a, x, 1.0).device == GPU
         assert f(a, a, 1.0).device == nb.CPU()
 
+    def test_listings_say_the_device() -> None:
+        f = nb.explain(lambda x: nb.sum(nb.sin(x) * 2))
+        there, here = f(nb.ones(4, device="gpu")), f(nb.ones(4))
+        assert there.device == "gpu:0" and here.device == "cpu"
+        assert "device       gpu:0" in str(there)
+        assert "device" not in str(here)
+
     # Kernels of one's own.
 
     KERNELS = """#include <nabla/kernel.h>

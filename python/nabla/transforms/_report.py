@@ -116,6 +116,7 @@ class Explanation:
     retraces: list[str] = field(default_factory=list)
     uncompiled: str = ""
     fixed: str = ""
+    device: str = "cpu"
 
     def rows(self) -> list[str]:
         """The collectives as lines of text."""
@@ -129,6 +130,8 @@ class Explanation:
             *(f"  {line}" for line in self.rows()),
             f"peak memory  {self.peak_bytes} bytes",
         ]
+        if self.device != "cpu":
+            rows.insert(0, f"device       {self.device}")
         if self.uncompiled:
             rows.insert(0, f"op by op     {self.uncompiled}")
         if self.fixed:

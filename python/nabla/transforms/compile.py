@@ -615,6 +615,7 @@ def _explanation(executable: Executable, state: Any) -> Explanation:
         retraces=list(state["retraces"]),
         uncompiled=executable.trouble(),
         fixed=state["fixed"],
+        device=next((x[3:] for x in lines if x.startswith("on ")), "cpu"),
     )
 
 
