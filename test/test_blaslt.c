@@ -4,6 +4,7 @@
  *
  * Runs with the library of this machine's card, or the simulated one; every
  * test in a process of its own. */
+#include "backend/cuda/product/blaslt.h"
 #include "base/memory.h"
 #include "nabla/nabla.h"
 #include "support/alone.h"
@@ -431,6 +432,24 @@ TEST(memory_may_run_out)
     nb_scope_close(0, NULL);
 }
 
+/* Opened before it is needed it says nothing, whatever fails, and leaves
+ * nothing. */
+TEST(waking_it_changes_nothing)
+{
+    nb_card *c = cards_first();
+    int64_t live = nb_memory_live();
+    nb_blaslt_wake(c);
+    if (cards_simulated()) {
+        setenv("NABLA_SIM_FAIL", "cublasLtMatrixLayoutCreate:2", 1);
+        nb_blaslt_wake(c);
+        setenv("NABLA_SIM_FAIL", "cublasLtMatmulAlgoGetHeuristic:1", 1);
+        nb_blaslt_wake(c);
+        setenv("NABLA_SIM_FAIL", "", 1);
+    }
+    need(!nb_failed() && nb_memory_live() == live);
+    multiply_and_count(1);
+}
+
 TEST(failures_of_the_library_are_errors)
 {
     cards_first();
@@ -461,6 +480,7 @@ int main(void)
         cmocka_unit_test(products_without_a_library),
         cmocka_unit_test(an_algorithm_is_chosen_once),
         cmocka_unit_test(memory_may_run_out),
+        cmocka_unit_test(waking_it_changes_nothing),
         cmocka_unit_test(failures_of_the_library_are_errors),
     };
     return cmocka_run_group_tests(tests, cards_open, cards_close);

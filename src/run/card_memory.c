@@ -1,5 +1,5 @@
 /* card_memory.c - tensors on a card: their memory, and copies to and fro. */
-#include "run/card.h"
+#include "run/card_parts.h"
 
 #include "backend/cuda/memory.h"
 
@@ -32,6 +32,7 @@ static nb_buffer *buffer(int device, size_t bytes)
                      .room = own->room,
                      .release = give_back,
                      .owner = own};
+    nb_card_wake(card);
     return b;
 }
 

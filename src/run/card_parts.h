@@ -39,6 +39,10 @@ size_t nb_card_args_bytes(const nb_exec *e, int s);
 void nb_card_put_blocks(const nb_exec *e, int s, char *const *block,
                         char *args);
 
+/* Has a thread open the library of products, the first time that it is called:
+ * whoever puts something on a card is about to multiply. */
+void nb_card_wake(nb_card *c);
+
 /* Jobs of e's calls and products, prepared. */
 bool nb_card_find_calls(nb_exec *e);
 void nb_card_find_workspace(nb_exec *e); /* once they are built */

@@ -197,15 +197,19 @@ static bool describe(nb_blaslt_call *b)
            set(b, DESC_TRANSB, &tb, sizeof tb) && describe_end(b);
 }
 
-static void close_call(nb_card_job *j)
+static void clear(nb_blaslt_call *b)
 {
-    nb_blaslt_call *b = (nb_blaslt_call *)j;
     if (b->desc) b->api->MatmulDescDestroy(b->desc);
     if (b->first) b->api->MatrixLayoutDestroy(b->first);
     if (b->second) b->api->MatrixLayoutDestroy(b->second);
     if (b->c) b->api->MatrixLayoutDestroy(b->c);
     pthread_mutex_destroy(&b->lock);
-    nb_free(b);
+}
+
+static void close_call(nb_card_job *j)
+{
+    clear((nb_blaslt_call *)j);
+    nb_free(j);
 }
 
 /* The address of something beside, at a point where C is `moved` elements from
@@ -289,18 +293,15 @@ static bool run(nb_card_job *j, char *const *in, char *const *out,
     }
 }
 
-static nb_blaslt_call *open_call(nb_card *c, const nb_gemm *g)
+/* To be cleared, whatever it gives. */
+static bool fill(nb_blaslt_call *b, nb_card *c, const nb_gemm *g)
 {
-    nb_blaslt_call *b = nb_alloc_zero(sizeof *b);
-    if (!b) return NULL;
-    b->api = &api;
-    b->card = c;
-    b->g = *g;
+    *b = (nb_blaslt_call){.job = {.run = run, .free = close_call},
+                          .api = &api,
+                          .card = c,
+                          .g = *g};
     pthread_mutex_init(&b->lock, NULL);
-    b->job = (nb_card_job){.run = run, .free = close_call};
-    if ((b->handle = handle_of(c)) && describe(b)) return b;
-    close_call(&b->job);
-    return NULL;
+    return (b->handle = handle_of(c)) && describe(b);
 }
 
 /* Of the result's dtype, and beginning at a multiple of 16 bytes. */
@@ -328,17 +329,39 @@ static bool fits(const nb_gemm *g)
            (g->kept.buffer < 0 || ld % 8 == 0);
 }
 
+static bool has_algorithm(nb_card *c, const nb_gemm *g)
+{
+    nb_blaslt_call b;
+    bool found = false, ok = fill(&b, c, g) && nb_blaslt_find(&b, &found);
+    clear(&b);
+    if (!ok) nb_error_clear();
+    return found;
+}
+
 /* Of plain products there is always one. */
 bool nb_blaslt_takes(nb_card *c, const nb_gemm *g)
 {
-    bool found = true;
     if (!fits(g)) return false;
     if (epilogue_of(g) == EPILOGUE_NONE && g->add.buffer < 0) return true;
-    nb_blaslt_call *b = open_call(c, g);
-    bool ok = b && nb_blaslt_find(b, &found);
-    if (b) close_call(&b->job);
-    if (!ok) nb_error_clear();
-    return ok && found;
+    return has_algorithm(c, g);
+}
+
+void nb_blaslt_wake(nb_card *c)
+{
+    enum { N = 1024 };
+    const nb_gemm_part whole = {.dtype = NB_BF16, .row = N, .column = 1};
+    const nb_gemm_beside none = {.buffer = -1};
+    nb_gemm g = {.m = N,
+                 .n = N,
+                 .k = N,
+                 .a = whole,
+                 .b = whole,
+                 .c = whole,
+                 .scale = 1,
+                 .add = none,
+                 .bias = none,
+                 .kept = none};
+    if (nb_blaslt_there()) has_algorithm(c, &g);
 }
 
 static bool choose(void *call)
@@ -351,9 +374,9 @@ static bool choose(void *call)
 
 nb_card_job *nb_blaslt_job(nb_card *c, const nb_gemm *g)
 {
-    nb_blaslt_call *b = open_call(c, g);
+    nb_blaslt_call *b = nb_alloc(sizeof *b);
     if (!b) return NULL;
-    if (nb_card_builds_beside(choose, b)) return &b->job;
+    if (fill(b, c, g) && nb_card_builds_beside(choose, b)) return &b->job;
     close_call(&b->job);
     return NULL;
 }

@@ -15,6 +15,10 @@
 
 bool nb_blaslt_there(void);
 
+/* Opens it, where it is, and asks for an algorithm: what comes first takes it
+ * longest. */
+void nb_blaslt_wake(nb_card *c);
+
 /* Whether the library has an algorithm for it. */
 bool nb_blaslt_takes(nb_card *c, const nb_gemm *g);
 
