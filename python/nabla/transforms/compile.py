@@ -240,7 +240,7 @@ class _Call:
             self.rows.append((kind, value, donated))
 
     def _placed(self, x: Tensor) -> Tensor:
-        """An array, with the first tensor that is on a card, if there is one."""
+        """An array, with the first tensor that is on a card, if any is."""
         others = _nabla.tree_leaves(self._whole)
         tensors = (y for y in others if isinstance(y, _nabla.Tensor))
         card = next(filter(None, map(_nabla.device_of, tensors)), 0)
