@@ -465,7 +465,6 @@ bool nb_card_loop_make(nb_exec *e, int s, const nb_call *c, nb_card_job **job)
     if (!l) return false;
     l->job = (nb_card_job){.run = nb_card_loop_run, .free = release};
     l->card = nb_card_at(e->device - 1);
-    l->nout = c->op->nout ? c->op->nout : 1;
     l->conditions = nb_card_conditions_there();
     bool fits = find_kind(c, l) && (l->conditions || l->kind == NB_LOOP_SCAN);
     bool ok = l->card && (!fits || make_all(&m));

@@ -79,7 +79,6 @@ typedef struct nb_card_loop {
     nb_loop_kind kind;
     nb_card *card;
     nb_card_code *moves;
-    int nout;
     nb_loop_side side[2];
     int64_t length, per_turn; /* turns; launches of one */
     bool reverse;
