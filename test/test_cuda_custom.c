@@ -119,7 +119,7 @@ static void open_all(void)
 {
     cards_first();
     snprintf(folder, sizeof folder, "%s/kernels", cards_folder);
-    char command[128];
+    char command[2 * sizeof folder + 32];
     snprintf(command, sizeof command, "rm -rf %s && mkdir %s", folder, folder);
     need(system(command) == 0);
     written("all.c", kernels);

@@ -123,7 +123,7 @@ def clear_caches() -> None:
 
 
 def cache_stats() -> dict[str, int]:
-    """Of the compiled code of this process, kernels of cards included: how often
+    """Of the compiled code of this process, kernels of cards too: how often
     it was found, in memory or on disk, how often it had to be made, and, of the
     CPU's, its bytes in use."""
     here, on_disk, misses, size = _nabla.cache_stats()
