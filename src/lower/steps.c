@@ -185,11 +185,14 @@ static int body(nb_maker *m, int k)
     int v[NB_MAX_SCALAR_IN + NB_MAX_CODE];
     for (int i = 0; i < NB_MAX_SCALAR_IN; i++)
         v[i] = -1;
-    for (int i = 0; i < c.nin; i++)
-        if ((v[i] = nb_maker_operand(m, k, i,
-                                     g.in_bool[i] ? NB_BOOL : compute)) < 0)
-            return -1;
     bool copies = c.op->scalar == NB_S_copy;
+    for (int i = 0; i < c.nin; i++) {
+        nb_dtype is = (nb_dtype)c.in[i]->dtype;
+        /* What is cast is rounded once: not to float32 on its way to less. */
+        bool own = copies && nb_dtype_size(is) >= 4;
+        nb_dtype want = g.in_bool[i] ? NB_BOOL : own ? is : compute;
+        if ((v[i] = nb_maker_operand(m, k, i, want)) < 0) return -1;
+    }
     for (int i = 0; !copies && i < g.n; i++) {
         v[NB_MAX_SCALAR_IN + i] = instruction(m, &g.code[i], compute, v);
         if (v[NB_MAX_SCALAR_IN + i] < 0) return -1;

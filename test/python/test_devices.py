@@ -443,6 +443,11 @@ if INSIDE:
         w -= 0.1 * w.grad
         assert w.device == GPU and w.is_leaf
 
+    def test_truths_are_transposed() -> None:
+        x = np.random.default_rng(3).integers(0, 2, (65, 130)).astype(bool)
+        y = nb.logical_not(nb.constant(x, device="gpu").T)
+        np.testing.assert_array_equal(y.numpy(), ~x.T)
+
     def test_vmap() -> None:
         compare(
             nb.vmap(lambda x, w: nb.softmax(x @ w), in_axes=(0, None)), X, W

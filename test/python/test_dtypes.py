@@ -541,7 +541,13 @@ def test_casts(dtype, to):
     want = [cast_one(value, to) for value in values.tolist()]
     want = np.array(want, np_dtype(to))
     for x in (nb.constant(a), nb.constant(np.repeat(a, 3))[::3]):
-        for y in (nb.cast(x, to), x.astype(nb.DType[to]), x.to(nb.DType[to])):
+        compiled = nb.compile(lambda v: nb.cast(v, to))
+        for y in (
+            nb.cast(x, to),
+            x.astype(nb.DType[to]),
+            x.to(nb.DType[to]),
+            compiled(x),
+        ):
             assert y.dtype.name == to
             got = y.numpy()
             assert got.dtype == np_dtype(to)

@@ -4,6 +4,7 @@
 #include "nabla/device.h"
 #include "shard/decide/factors.h"
 #include "support/ranks.h"
+#include "support/there.h"
 #include "support/vary.h"
 
 #include <math.h>
@@ -25,6 +26,7 @@ const nb_mesh *mesh_there(const nb_mesh *m)
         on[i] = 1 + i % cards;
     m = nb_mesh_on(m, on);
     if (!m) printf("FAIL %s\n", nb_error_message());
+    there_move(1); /* what has no layout is on the first of them */
     return m;
 }
 

@@ -212,6 +212,8 @@ nb_tensor *draw_like(const nb_tensor *x, double lo, double hi)
     for (int64_t i = 0; i < n; i++)
         v[i] = uniform(lo, hi);
     nb_tensor *y = given(NB_F64, nb_rank(x), size, v);
+    if (y && nb_device_of(y) != nb_device_of(x))
+        y = nb_to_device(y, nb_device_of(x));
     free(v);
     return y;
 }

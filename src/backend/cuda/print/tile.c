@@ -27,7 +27,7 @@ static int64_t pieces(int64_t n, int64_t by)
     return (n + by - 1) / by;
 }
 
-/* Where the tile begins, b and the axis, and the point on other axes. */
+/* Where the tile begins, `first` and the axis, and the point on other axes. */
 static void begin(nb_printer *p)
 {
     const nb_nest *x = p->x;
@@ -44,8 +44,8 @@ static void begin(nb_printer *p)
         int by = a == p->w.vector ? p->w.side : a == p->w.tile ? p->w.rise : 1;
         long long count = (long long)pieces(x->size[a], by);
         nb_print_line(p);
-        OUT(p, "const I %c%d = r %% %lld * %d; r /= %lld;", "ib"[inside], a,
-            count, by, count);
+        OUT(p, "const I %s%d = r %% %lld * %d; r /= %lld;",
+            inside ? "first" : "i", a, count, by, count);
     }
 }
 
@@ -69,8 +69,8 @@ static void find(nb_printer *p, int fast, int slow, int length, int lanes)
     OUT(p, "const int %s = at %% %d * %d, %s = at / %d;", quick, length / lanes,
         lanes, late, length / lanes);
     nb_print_line(p);
-    OUT(p, "const I i%d = b%d + %s, i%d = b%d + %s;", fast, fast, quick, slow,
-        slow, late);
+    OUT(p, "const I i%d = first%d + %s, i%d = first%d + %s;", fast, fast, quick,
+        slow, slow, late);
     guard(p, fast);
     guard(p, slow);
 }
