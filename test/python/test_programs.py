@@ -46,6 +46,13 @@ def test_answers_on_file_are_those_of_jax(seed):
     )
 
 
+def test_options_that_this_jax_has_not_are_left_out():
+    """Any has those of LLVM."""
+    said = {k: v for k, v in fuzz_check.QUICK.items() if "llvm" in k}
+    found = fuzz_check.there_are(said | {"xla_no_such_option": True})
+    assert said and found == said
+
+
 def test_a_wrong_answer_is_noticed_by_the_file():
     """Shapes, structure and values count, and so does the program."""
     case = case_of(made_up(7), 7)
