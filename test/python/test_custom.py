@@ -786,9 +786,9 @@ def test_processes_share_the_cache(shared, tmp_path):
     (entry,) = cache.glob("*.code")
     assert not [*cache.glob(".tmp*")]
     # what is there needs no compiler, but for its version
-    cc = tmp_path / "cc"
+    cc, real = tmp_path / "cc", os.environ.get("CC") or "cc"
     cc.write_text(
-        '#!/bin/sh\n[ "$1" = --version ] && exec cc --version\nexit 1\n'
+        f'#!/bin/sh\n[ "$1" = --version ] && exec {real} --version\nexit 1\n'
     )
     cc.chmod(0o755)
     processes(1, shared, NABLA_CACHE_DIR=str(cache), CC=str(cc))
