@@ -207,15 +207,15 @@ def test_memory_goes_back_when_nobody_has_it() -> None:
     assert nb.memory_stats("gpu") != used
 
     x = t.ones(N, device="cuda")
-    there = weakref.ref(x)
+    there = weakref.ref(x)  # torch may keep it with what it lent
     y = nb.from_dlpack(x)
     before = t.cuda.memory_allocated()
     del x
     gc.collect()
-    assert there() is None and t.cuda.memory_allocated() == before
+    assert t.cuda.memory_allocated() == before
     del y
     gc.collect()
-    assert t.cuda.memory_allocated() < before
+    assert there() is None and t.cuda.memory_allocated() < before
 
 
 def test_what_is_let_go_of_late_is_not_used_again_early() -> None:
