@@ -999,7 +999,8 @@ def test_caches_are_cleared_together():
     y = f(x)
     g(x)
     stats = nb.cache_stats()
-    assert stats["hits"] + stats["misses"] >= 2 and stats["bytes"] > 0
+    assert stats["hits"] + stats["misses"] >= 2
+    assert stats["bytes"] > 0 or x.device != nb.CPU()  # of the CPU's code
     nb.clear_caches()
     assert f.stats.cache_size == g.stats.cache_size == 0
     same(y, np.sin(np.ones(7)) + 0.123)
@@ -1060,11 +1061,17 @@ def alone(program, **environment):
 
 @pytest.mark.parametrize("llvm", ["none", "/no/such.so", "broken", "libm.so.6"])
 def test_without_a_compiler_ops_run_one_by_one(tmp_path, llvm):
+    """On the CPU, whatever other devices there are."""
     if llvm == "broken":
         path = tmp_path / "libLLVM.so"
         path.write_bytes(b"\x7fELF and nothing else")
         llvm = str(path)
-    said = alone(ALONE, NABLA_LLVM=llvm, NABLA_CACHE_DIR=str(tmp_path))
+    said = alone(
+        ALONE,
+        NABLA_LLVM=llvm,
+        NABLA_CACHE_DIR=str(tmp_path),
+        NABLA_DEFAULT_DEVICE="cpu",
+    )
     assert "hits=1, misses=1, fallbacks=0" in said
 
 
