@@ -335,10 +335,28 @@ static nb_status inner_cond(void *ctx, int nx, nb_tensor *const *x, int *ny,
     return *ny = 2, s;
 }
 
+/* Steps of what is read elsewhere, too: it lies in the block's memory. */
+BODY_OF(sums, nb_cumsum(nb_mul(c[0], x[0]), 0, false, false))
+
+static nb_status staged_scan(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                             nb_tensor **y)
+{
+    int n = 1;
+    nb_status s = inner_scan(ctx, nx, x, ny, y);
+    if (s == NB_OK) s = sums(ctx, nx, x, &n, y + 1);
+    return s;
+}
+
 PROGRAM(scans_in_scan)
 {
     (void)ctx, (void)nx;
     return scan(inner_scan, x, 1, x + 2, 1, x + 1, 0, false, ny, y);
+}
+
+PROGRAM(staged_in_scan)
+{
+    (void)ctx, (void)nx;
+    return scan(staged_scan, x, 1, x + 2, 1, x + 1, 0, false, ny, y);
 }
 
 PROGRAM(whiles_in_scan)
@@ -594,6 +612,7 @@ static const program large_ones[] = {
     {"not once", not_once, 3},
     {"either", either, 3},
     {"scans in scan", scans_in_scan, 3},
+    {"staged in scan", staged_in_scan, 3},
     {"whiles in scan", whiles_in_scan, 3},
     {"branches in scan", branches_in_scan, 3},
     {"gradient", gradient, 3},
@@ -679,6 +698,7 @@ TEST(a_while_ends_by_its_states, until_small, 1)
 TEST(a_while_may_end_before_it_begins, not_once, 1)
 TEST(a_branch_is_taken_there, either, 4)
 TEST(scans_run_in_scans, scans_in_scan, 1)
+TEST(steps_are_of_what_is_staged, staged_in_scan, 1)
 TEST(whiles_run_in_scans, whiles_in_scan, 1)
 TEST(branches_run_in_scans, branches_in_scan, 1)
 TEST(gradients_are_two_loops, gradient, 6)
@@ -745,6 +765,7 @@ int main(void)
         cmocka_unit_test(a_while_may_end_before_it_begins),
         cmocka_unit_test(a_branch_is_taken_there),
         cmocka_unit_test(scans_run_in_scans),
+        cmocka_unit_test(steps_are_of_what_is_staged),
         cmocka_unit_test(whiles_run_in_scans),
         cmocka_unit_test(branches_run_in_scans),
         cmocka_unit_test(gradients_are_two_loops),

@@ -9,6 +9,14 @@
 static const char twice_text[] =
     "extern \"C\" __global__ void twice(int *y) { y[threadIdx.x] *= 2; }\n";
 
+/* Four numbers by themselves to memory of the block's. */
+#define COPY(to, from)                                                \
+    "__shared__ __align__(16) int s[8];\n"                            \
+    "asm volatile(\"cp.async.ca.shared.global [%0], [%1], 16;\" ::\n" \
+    "    \"r\"((unsigned)__cvta_generic_to_shared(" to ")),\n"        \
+    "    \"l\"(" from ") : \"memory\");\n"                            \
+    "asm volatile(\"cp.async.wait_all;\" ::: \"memory\"); p[0] = s[0];"
+
 typedef struct bad {
     const char *body;
     int code;
@@ -27,6 +35,10 @@ static void faults_come_late_and_stay(void **state)
          CUDA_ERROR_ILLEGAL_ADDRESS},
         {"*(float4 *)(p + 1) = make_float4(1, 2, 3, 4);",
          CUDA_ERROR_MISALIGNED_ADDRESS},
+        {COPY("s", "s + 4"), CUDA_ERROR_INVALID_ADDRESS_SPACE},
+        {COPY("p", "p + 4"), CUDA_ERROR_INVALID_ADDRESS_SPACE},
+        {COPY("s", "p + 1"), CUDA_ERROR_MISALIGNED_ADDRESS},
+        {COPY("s + 1", "p"), CUDA_ERROR_MISALIGNED_ADDRESS},
         {"if (threadIdx.x < 16) __syncthreads(); else __syncwarp();",
          CUDA_ERROR_ILLEGAL_INSTRUCTION},
         {"if (threadIdx.x < 16) __syncthreads();\n else __syncthreads();",

@@ -279,10 +279,13 @@ static inline void sim_ptx_red_release_gpu_global_add_u32(char *p, unsigned x)
     *(volatile unsigned *)p += x;
 }
 
-/* Copies to shared memory are done when they are begun. */
+/* Copies to shared memory are done when they are begun.  They go nowhere else,
+ * and come from nowhere else than global memory. */
 static inline void sim_ptx_cp_async_ca_shared_global(char *to, const char *from,
                                                      int n, int given = -1)
 {
+    if (!__isShared(to) || __isShared(from)) sim_host_now->stop(717);
+    if (((size_t)to | (size_t)from) % n) sim_host_now->stop(716);
     given = given < 0 ? n : given;
     memcpy(to, from, given);
     memset(to + given, 0, n - given);

@@ -18,6 +18,8 @@ static void wait_if(nb_text *t, bool waits, int depth)
 
 /* Reading ahead */
 
+/* To memory of the block's from the card's they go by themselves; else threads
+ * carry them. */
 static const char copies[] =
     "static __device__ __forceinline__ void ahead16(char *to, const char "
     "*from)\n"
@@ -33,11 +35,30 @@ static const char copies[] =
     "                 \"r\"((unsigned)__cvta_generic_to_shared(to)),\n"
     "                 \"l\"(from) : \"memory\");\n"
     "}\n"
-    "static __device__ __forceinline__ void ahead1(char *to, const char "
+    "static __device__ __forceinline__ void carry16(char *to, const char "
+    "*from)\n"
+    "{\n"
+    "    *(V4_u32 *)to = *(const V4_u32 *)from;\n"
+    "}\n"
+    "static __device__ __forceinline__ void carry4(char *to, const char "
+    "*from)\n"
+    "{\n"
+    "    *(u32 *)to = *(const u32 *)from;\n"
+    "}\n"
+    "static __device__ __forceinline__ void carry1(char *to, const char "
     "*from)\n"
     "{\n"
     "    *to = *from;\n"
     "}\n";
+
+/* What is given may be staged: it then lies in the block's memory, too. */
+static const char *how_copied(const nb_solo *s, const nb_solo_ahead *a,
+                              int word)
+{
+    bool near = s->slot[a->to.slot].space == NB_SOLO_SHARED;
+    bool far = s->slot[a->from.slot].space != NB_SOLO_SHARED;
+    return near && far && word > 1 ? "ahead" : "carry";
+}
 
 static void read_words(nb_text *t, const nb_solo *s, const nb_solo_item *i,
                        const nb_solo_ahead *a, int word, int depth)
@@ -51,10 +72,10 @@ static void read_words(nb_text *t, const nb_solo *s, const nb_solo_item *i,
     line(t, depth + 1);
     OUT("if (turn < %lldll)", (long long)i->length);
     line(t, depth + 2);
-    OUT("ahead%d(%s + %lldll + (turn & %d) * %lldll + i %% %lld * %d, from + ",
-        word, ring->space == NB_SOLO_SHARED ? "sh" : "g.work",
-        (long long)ring->at, 2 * a->turns - 1, (long long)a->bytes, words,
-        word);
+    OUT("%s%d(%s + %lldll + (turn & %d) * %lldll + i %% %lld * %d, from + ",
+        how_copied(s, a, word), word,
+        ring->space == NB_SOLO_SHARED ? "sh" : "g.work", (long long)ring->at,
+        2 * a->turns - 1, (long long)a->bytes, words, word);
     if (i->reverse)
         OUT("(%lldll - turn)", (long long)i->length - 1);
     else
@@ -64,10 +85,9 @@ static void read_words(nb_text *t, const nb_solo *s, const nb_solo_item *i,
     OUT("}");
 }
 
-static bool goes_by(const nb_solo *s, const nb_solo_ahead *a, int word)
+static bool goes_by(const nb_solo_ahead *a, int word)
 {
-    bool near = s->slot[a->to.slot].space == NB_SOLO_SHARED;
-    return (near || word == 1) && a->bytes % word == 0 && a->step % word == 0;
+    return a->bytes % word == 0 && a->step % word == 0;
 }
 
 /* As many turns as half a ring has, from turn `first` on; in the widest words
@@ -84,7 +104,7 @@ static void read_ahead(nb_text *t, const nb_solo *s, const nb_solo_item *i,
         nb_solo_print_at(t, s, &a->from);
         OUT(";");
         for (int word = 16; word; word /= word == 16 ? 4 : word == 4 ? 4 : 2) {
-            if (!goes_by(s, a, word)) continue;
+            if (!goes_by(a, word)) continue;
             line(t, depth + 1);
             OUT("if ((unsigned long long)from %% %d == 0) {", word);
             read_words(t, s, i, a, word, depth + 2);
