@@ -40,6 +40,18 @@ void nb_look_tags(int n, int64_t *tag)
         tag[d] = ((int64_t)1 << 30) + ((int64_t)d << 16);
 }
 
+/* Whether none of x's dims is left out but those of one point: y would have
+ * but a part of it. */
+static bool has_all(int nx, const int64_t *size, int ny, const int *dim)
+{
+    unsigned seen = 0;
+    for (int d = 0; d < ny; d++)
+        if (dim[d] >= 0) seen |= 1u << dim[d];
+    for (int k = 0; k < nx; k++)
+        if (size[k] != 1 && !(seen >> k & 1)) return false;
+    return true;
+}
+
 /* Strides that tell the dims apart: if y's are among them, they are moved. */
 bool nb_look_moves(const nb_call *c, const nb_tensor *y, int *dim)
 {
@@ -56,7 +68,7 @@ bool nb_look_moves(const nb_call *c, const nb_tensor *y, int *dim)
             if (stride[d] == tag[k] && to_size[d] == size[k]) dim[d] = k;
         if (to_size[d] != 1 && stride[d] && dim[d] < 0) return false;
     }
-    return true;
+    return has_all(nx, size, ny, dim);
 }
 
 void nb_packed_strides(int n, const int64_t *size, int64_t *stride)

@@ -11,8 +11,8 @@ bool nb_look(const nb_call *c, const nb_tensor *y, const int64_t *from,
              int64_t *stride, int64_t *offset);
 
 /* For each stored dim of y the dim of the first input that it is, -1 if it is
- * repeated or of size one.  False if y is not that input with its dims moved,
- * dropped or added. */
+ * repeated or of size one.  False if y is not all of that input with its dims
+ * moved, and dims of size one dropped or added. */
 bool nb_look_moves(const nb_call *c, const nb_tensor *y, int *dim);
 
 /* Strides that tell n dims apart. */
