@@ -275,6 +275,19 @@ static bool make_carry(making *m, const nb_exec *e, int i, nb_loop_output *out)
     return true;
 }
 
+/* What is computed before may be a look at an input or a number. */
+static bool make_before(making *m, nb_loop_program *p)
+{
+    bool ok = true;
+    for (int i = 0; ok && i < p->p.nbefore; i++) {
+        const nb_plan *plan = p->before->plan;
+        const nb_tensor *y = plan->node[plan->graph->result[i]];
+        nb_shape s = nb_tensor_shape(y);
+        ok = find_landing(m, p->before, i, &s, y, &p->kept[i]);
+    }
+    return ok;
+}
+
 static void make_room(making *m, nb_loop_program *p)
 {
     size_t *room = &m->l->room;
@@ -283,7 +296,7 @@ static void make_room(making *m, nb_loop_program *p)
     if (turn > *room) *room = turn;
     if (before > *room) *room = before;
     for (int i = 0; i < p->p.nbefore; i++)
-        p->kept[i] = take(m, p->p.bytes[i]);
+        p->kept[i].at = take(m, p->p.bytes[i]);
 }
 
 static bool fill_program(making *m, nb_loop_program *p, int run, int *which,
@@ -309,6 +322,7 @@ static bool fill_program(making *m, nb_loop_program *p, int run, int *which,
         ok = make_output(m, p->turn, i, which[i], y[i], out);
         if (ok && out->feeds >= 0) ok = make_carry(m, p->turn, i, out);
     }
+    ok = ok && make_before(m, p);
     if (ok) make_room(m, p);
     return ok;
 }

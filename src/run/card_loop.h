@@ -51,7 +51,7 @@ typedef struct nb_loop_program {
     nb_turn_programs p;
     nb_exec *turn, *before;
     nb_loop_output *out;
-    size_t *kept; /* places of what is computed before */
+    nb_loop_output *kept; /* what is computed before, in its places */
 } nb_loop_program;
 
 /* Programs that have the same inputs. */

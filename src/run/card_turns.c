@@ -37,7 +37,7 @@ void nb_loop_addresses(const nb_loop_run *r, const nb_loop_side *s,
                                       : r->work + in->at[0];
     }
     for (int i = 0; i < p->p.nbefore; i++)
-        x[s->nx + i] = r->work + p->kept[i];
+        x[s->nx + i] = r->work + p->kept[i].at;
 }
 
 /* Runs a program to places, and brings there what it has left elsewhere. */
@@ -66,10 +66,10 @@ static bool compute_before(nb_loop_run *r, const nb_loop_side *s,
     bool ok =
         nb_exec_enqueue(p->before, x, x + s->nx, r->work + r->l->room, at);
     for (int i = 0; ok && i < n; i++)
-        ok = at[i] == x[s->nx + i] ||
-             nb_card_copy(r->l->card, x[s->nx + i], at[i], p->p.bytes[i]);
+        if (!p->kept[i].lands)
+            ok = nb_loop_add_move(r, p->kept[i].bring, x[s->nx + i], at[i]);
     nb_free(x);
-    return ok;
+    return ok && nb_loop_move_now(r, NULL);
 }
 
 /* Before the first turn: what is carried begins, what does not lie in order is
