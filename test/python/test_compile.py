@@ -354,6 +354,29 @@ def test_results_that_are_arguments_or_come_twice():
         same([a, b, c, d, e], [x, x, x.T, x + 1, x.reshape((6,))])
 
 
+@pytest.mark.parametrize("n", [3, 5, 40, 1000])
+def test_the_first_of_a_row_beside_its_sum(n):
+    """The first element is a look at the row, and not the row."""
+
+    def first(x):
+        y = x / nb.sqrt(nb.sum(x * x))
+        return nb.sum(y * x) + nb.exp(y[0])
+
+    def firsts(x):
+        y = nb.exp(x)
+        return nb.sum(y, 1) + y[:, 0]
+
+    for dtype in ("float32", "float64"):
+        x = RNG.standard_normal((4, n)).astype(dtype)
+        y = x[0] / np.sqrt(np.sum(x[0] * x[0]))
+        same(
+            nb.compile(first)(nb.constant(x[0])),
+            np.sum(y * x[0]) + np.exp(y[0]),
+        )
+        y = np.exp(x)
+        same(nb.compile(firsts)(nb.constant(x)), y.sum(1) + y[:, 0])
+
+
 def test_many_leaves():
     tree = {f"k{i:03}": drawn(i % 5 + 1) for i in range(300)}
     f = nb.compile(lambda t: {k: v * 2 for k, v in t.items()})

@@ -821,6 +821,52 @@ def test_lanes_and_tapes_inside_a_body(name):
     agree(program, np.array([0.3, 0.7, 0.45]))
 
 
+@pytest.mark.parametrize("way", ["scan", "while"])
+def test_loops_in_loops_begin_with_numbers_in_every_lane(way):
+    """What an inner loop begins with is the same at all turns and in all
+    lanes."""
+
+    def program(m, x):
+        def body(c):
+            zeros = m.where(x[0] > 9.0, x, 0.0) if way == "while" else 0.0 * x
+            return m.scan(
+                lambda d, a: (d * a + c, m.sum(d) + a), zeros + 0.0, c
+            )[1]
+
+        if way == "while":
+            return m.sum(whiled(m, body, x))
+        return m.sum(
+            m.scan(lambda c, _: (body(c), None), x, None, length=2)[0]
+        )
+
+    agree(program, np.array([0.3, 0.7, 0.45]))
+    x = np.array([[0.3, 0.7], [0.15, 0.35]])
+    out = nb.vmap(
+        lambda x: nb.scan(
+            lambda c, _: (
+                nb.scan(
+                    lambda d, a: (d * a + c, nb.sum(d)),
+                    nb.zeros(2, dtype="float64"),
+                    c,
+                )[1],
+                None,
+            ),
+            x,
+            None,
+            length=2,
+        )[0]
+    )(tensor(x))
+    for k in range(2):
+        c = x[k]
+        for _ in range(2):
+            d, seen = np.zeros(2), []
+            for a in c:
+                seen.append(d.sum())
+                d = d * a + c
+            c = np.array(seen)
+        close(out[k], c)
+
+
 # Lengths of nothing.
 
 
@@ -1240,13 +1286,19 @@ class Peak:
         self.bytes = self.nodes = self.looks = 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look_on)
-        self._before = _nabla.stats()
+        self._before = self._now()
         self._thread.start()
         return self
 
+    @staticmethod
+    def _now():
+        now = _nabla.stats()
+        now["bytes_in_use"] += nb.memory_stats(WHERE)["used"]
+        return now
+
     def _look_on(self):
         while not self._over.wait(0.0002):
-            now, then = _nabla.stats(), self._before
+            now, then = self._now(), self._before
             used = now["bytes_in_use"] - then["bytes_in_use"]
             nodes = now["nodes_live"] - then["nodes_live"]
             self.bytes = max(self.bytes, used)
@@ -1258,6 +1310,7 @@ class Peak:
         self._thread.join()
 
 
+WHERE = nb.ones(1).device
 STATE = 1000  # numbers, 8 bytes each
 
 
@@ -1295,8 +1348,10 @@ def test_reverse_mode_of_a_while_loop_keeps_one_state_a_turn():
     few, many = back_through_while(500), back_through_while(2500)
     assert few.looks > 10 and many.looks > 10
     growth = (many.bytes - few.bytes) / 2000
-    # x, in blocks that may be a quarter larger, and the counter in its own
-    assert 8 * STATE * 0.9 < growth < 8 * STATE * 1.25 + 128
+    # x, in blocks that may be a quarter larger, and the counter in its own; on
+    # a card there are records for later turns, as many as for those so far
+    room = 1.25 if nb.CPU() == WHERE else 2.5
+    assert 8 * STATE * 0.9 < growth < 8 * STATE * room + 128
 
 
 # State.
