@@ -44,8 +44,9 @@ typedef struct nb_graph nb_graph;
 NB_API nb_status nb_graph_of(int nx, nb_tensor *const *x, int ny,
                              nb_tensor *const *y, nb_graph **out);
 
-/* Reads a text; NB_EVALUE with the line that is wrong.  Ops that hold functions
- * rather than programs (custom_vjp, custom_jvp) cannot be read. */
+/* Reads a text, which does not say where: what is read is of the default
+ * device.  NB_EVALUE with the line that is wrong.  Ops that hold functions rather
+ * than programs (custom_vjp, custom_jvp) cannot be read. */
 NB_API nb_status nb_graph_parse(const char *text, nb_graph **out);
 
 NB_API void nb_graph_free(nb_graph *g);

@@ -78,8 +78,9 @@ bool nb_line_takes(const nb_line *l, const nb_tensor *x, int skip);
 /* Whether two lines are of one type, lanes aside. */
 bool nb_line_same(const nb_line *a, const nb_line *b);
 
-/* Numbers the lanes of all lines of a graph that was read: as its inputs have
- * them and its ops give them.  False, with the line, if a type is wrong. */
+/* Numbers the lanes of all lines of a graph that was read, and says where they
+ * are: as its inputs have them and its ops give them.  False, with the line, if
+ * a type is wrong. */
 bool nb_graph_settle(nb_graph *g);
 
 /* Arithmetic operations of the call that makes y; 0 for views and regions. */

@@ -474,7 +474,7 @@ static void count_lanes(nb_graph *g, const nb_line *l)
 
 static bool read_line(reader *r)
 {
-    nb_line l = {.kind = NB_LINE_CALL};
+    nb_line l = {.kind = NB_LINE_CALL, .device = nb_device_in_force()};
     heads h = {0};
     bool form = false;
     bool ok = read_heads(r, &h) && (l.op = read_op(r)) && need(r, "(") &&
@@ -512,7 +512,7 @@ static bool read_graph(reader *r, const char *head)
 {
     if (!need(r, head) || !need(r, "(")) return false;
     while (!take(r, ")")) {
-        nb_line l = {.kind = NB_LINE_INPUT};
+        nb_line l = {.kind = NB_LINE_INPUT, .device = nb_device_in_force()};
         if (!read_name(r, true, r->g->n) || !read_type(r, &l)) return false;
         take(r, ",");
         count_lanes(r->g, &l);

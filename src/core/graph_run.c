@@ -324,8 +324,10 @@ bool nb_graph_settle(nb_graph *g)
     nb_tensor **value = stand_ins(g);
     if (!value) return false;
     bool ok = check(g, value, id);
-    for (int k = g->nx; ok && k < g->n; k++)
+    for (int k = g->nx; ok && k < g->n; k++) {
         number_lanes(g, &g->line[k], value[k], id);
+        g->line[k].device = value[k]->device;
+    }
     nb_scope_close(0, NULL);
     nb_free(value);
     return ok;
