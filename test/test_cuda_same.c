@@ -1,12 +1,15 @@
 /* test_cuda_same.c - every family of kernels gives the same bits at each run on
  * a card, and what the CPU gives.
  *
- * NABLA_CARD_REPEATS=n runs each n times, 100 if nothing is said; a sanitizer of
- * the card is given this program with few (tools/sanitize).  A word as argument:
- * the families whose names contain it. */
+ * NABLA_CARD_REPEATS=n runs each n times, 100 if nothing is said, and
+ * NABLA_CARD_ROWS=n gives matrices so many rows, up to 257; a sanitizer of the
+ * card is given this program with few of both (tools/sanitize).  A word as
+ * argument: the families whose names contain it; NABLA_TEST_PART=k/n: a part of
+ * these (support/there.h). */
 #include "ops/view.h"
 #include "support/cards.h"
 #include "support/check.h"
+#include "support/there.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,11 +74,18 @@ static nb_tensor *rolled(nb_tensor *x)
                : NULL;
 }
 
+/* What a setting says; if it says no number from 1 on, `otherwise`. */
+static int setting(const char *name, int otherwise)
+{
+    const char *said = getenv(name);
+    return said && atoi(said) > 0 ? atoi(said) : otherwise;
+}
+
 /* A square of x, larger than what one block does where a card is no simulated
  * one; and what is positive definite. */
 static nb_tensor *square(nb_tensor *x)
 {
-    int64_t n = cards_simulated() ? 20 : 200;
+    int64_t n = setting("NABLA_CARD_ROWS", cards_simulated() ? 20 : 200);
     return nb_narrow(nb_narrow(x, 0, 0, n), 1, 0, n);
 }
 
@@ -251,11 +261,12 @@ static void family(int k, int times)
 
 int main(int argc, char **argv)
 {
-    const char *said = getenv("NABLA_CARD_REPEATS");
-    int times = said && atoi(said) > 0 ? atoi(said) : 100;
+    int times = setting("NABLA_CARD_REPEATS", 100);
+    setenv("NABLA_TEST_EVERY", "1", 1); /* families are few */
     if (!nb_card_count()) return printf("no card: %s\n", nb_card_trouble()), 77;
     for (int k = 0; k < NFAMILIES; k++) {
         if (argc > 1 && !strstr(families[k].name, argv[1])) continue;
+        if (!there_takes()) continue;
         nb_scope_open();
         family(k, times);
         nb_scope_close(0, NULL);

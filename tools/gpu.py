@@ -57,18 +57,20 @@ class Result(NamedTuple):
 
 # Programs that look for a card by themselves.
 OWN = [
-    Test("tools/sanitize", seconds=120),
-    Test("test_cuda_ops", 8, 4, 40),
-    Test("test_cuda_programs", 8, 4, 40),
-    Test("test_cuda_forms", 2, 5, 40),
-    Test("test_card_loops", seconds=60),
-    Test("test_shard_card", seconds=60),
-    Test("test_attention", seconds=60),
-    Test("test_blaslt", seconds=60),
+    Test("tools/sanitize", 6, 1, 120),
+    Test("test_cuda_ops", 8, 4, 10),
+    Test("test_cuda_programs", 8, 4, 20),
+    Test("test_cuda_forms", 2, 5, 20),
+    Test("test_card_loops", seconds=90),
+    Test("test_cuda_custom", seconds=55),
+    Test("test_shard_card", seconds=45),
+    Test("test_cuda_build", seconds=45),
     *(
-        Test(f"test_{name}")
-        for name in "cuda_same cuda_custom conv_card dnn devices".split()
+        Test(f"test_{name}", seconds=35)
+        for name in "attention blaslt cuda_same conv_card cuda_graph".split()
     ),
+    Test("test_devices", seconds=25),
+    Test("test_dnn", seconds=1),
 ]
 
 # These fill the card: nothing else may run.
@@ -76,44 +78,46 @@ FILLING = [Test("test_cuda_card"), Test("test_cuda_bad")]
 
 # Tests of the engine, with the card as their device.
 THERE = [
-    Test("test_transform", 16, 12, 40),
-    Test("test_compile", 8, 5, 40),
-    Test("test_dynamic", 8, 5, 50),
-    Test("test_laws", 6, 1, 50),
-    Test("test_points", 4, 2, 40),
-    Test("test_control", 8, 11, 60),
-    Test("test_custom_op", seconds=110),
-    Test("test_checkpoint", seconds=110),
-    Test("test_turns", seconds=60),
+    Test("test_transform", 16, 12, 20),
+    Test("test_compile", 8, 5, 15),
+    Test("test_dynamic", 8, 5, 20),
+    Test("test_laws", 6, 1, 35),
+    Test("test_points", 4, 2, 15),
+    Test("test_control", 8, 11, 40),
+    Test("test_custom_op", 6, 4, 60),
+    Test("test_checkpoint", seconds=85),
+    Test("test_random", seconds=65),
     *(
-        Test(f"test_{name}")
-        for name in "jacobian reduce pointwise random sort conv index view "
+        Test(f"test_{name}", seconds=15)
+        for name in "turns jacobian reduce pointwise sort conv index view "
         "contract linalg create newton".split()
     ),
 ]
 
 # Laws of sharding, with all devices of a mesh on the card.
 SHARDED = [
-    Test("test_shard_ops", 8, 1, 40, {"NABLA_SHARD_CASES": "2"}),
-    Test("test_shard_programs", 8, 1, 40, {"NABLA_SHARD_PROGRAMS": "60"}),
-    Test("test_shard_cases", seconds=60),
-    Test("test_shard_loops", seconds=60),
-    Test("test_collective", seconds=60),
+    Test("test_shard_ops", 8, 1, 10, {"NABLA_SHARD_CASES": "2"}),
+    Test("test_shard_programs", 8, 1, 30, {"NABLA_SHARD_PROGRAMS": "60"}),
+    Test("test_shard_cases", seconds=15),
+    Test("test_shard_loops", seconds=10),
+    Test("test_collective", seconds=20),
 ]
 
 # Python's, with the card as the default device.
 PYTHON = [
-    Test("test_ops.py", 8, 5, 50),
-    Test("test_dtypes.py", 4, 7, 40),
-    Test("test_programs.py", 4, 1, 60),
-    Test("test_properties.py", 4, 10, 60),
-    Test("test_transforms.py", 3, 1, 60),
-    Test("test_control.py", 3, 1, 60),
-    Test("test_compile.py", 2, 1, 50),
-    *(
-        Test(f"test_{name}.py")
-        for name in "dynamic index random tensor tree custom".split()
-    ),
+    Test("test_ops.py", 8, 5, 90),
+    Test("test_dtypes.py", 4, 7, 20),
+    Test("test_programs.py", 12, 2, 90),
+    Test("test_properties.py", 4, 10, 50),
+    Test("test_transforms.py", 6, 1, 65),
+    Test("test_control.py", 6, 1, 70),
+    Test("test_compile.py", 2, 1, 40),
+    Test("test_dynamic.py", seconds=50),
+    Test("test_custom.py", seconds=35),
+    Test("test_index.py", seconds=30),
+    Test("test_random.py", seconds=10),
+    Test("test_tensor.py", seconds=10),
+    Test("test_tree.py", seconds=5),
 ]
 
 
@@ -134,8 +138,8 @@ def all_tests() -> list[Test]:
         *(t._replace(settings=t.settings | gpu) for t in THERE),
         *(t._replace(settings=t.settings | mesh) for t in SHARDED),
         *(t._replace(settings=t.settings | default) for t in PYTHON),
-        Test("test_devices.py", seconds=60),
-        Test("test_exchange.py", settings={"JAX_PLATFORMS": ""}, seconds=30),
+        Test("test_devices.py", seconds=45),
+        Test("test_exchange.py", settings={"JAX_PLATFORMS": ""}, seconds=25),
     ]
     return sorted(tests, key=lambda t: -t.seconds)
 
