@@ -96,7 +96,10 @@ void expect_survival(const char *name, bool (*run)(void))
 
 nb_tensor *draw(int rank, const int64_t *size, double lo, double hi)
 {
-    return draw_like(nb_zeros(rank, size, NB_F64), lo, hi);
+    /* A number that is made of nothing is nowhere. */
+    nb_tensor *x = rank ? nb_zeros(rank, size, NB_F64)
+                        : given(NB_F64, 0, NULL, &(double){0});
+    return draw_like(x, lo, hi);
 }
 
 nb_tensor *vec(int64_t n, const double *v)
