@@ -1598,18 +1598,16 @@ typedef struct watch {
     atomic_bool over;
     int64_t nodes;
     size_t bytes;
-    int looks;
 } watch;
 
 static void *look_on(void *arg)
 {
     watch *w = arg;
-    while (!w->over) {
+    do {
         nb_stats s = nb_stats_get();
         if (s.nodes_live > w->nodes) w->nodes = s.nodes_live;
-        w->looks++;
         usleep(50);
-    }
+    } while (!w->over);
     return NULL;
 }
 
@@ -1636,7 +1634,6 @@ static void a_long_loop_runs_in_bounded_memory(void **state)
             nb_tensor *w = num(0.7);
             if (traced) nb_require_grad(w); /* each step has no history */
             watch a = watched(runs[k](100000, w));
-            assert_true(a.looks > 0 || there_is_card());
             assert_true(a.nodes < 200);
             assert_true(a.bytes < 2 << 20); /* of ys 800,000 */
         }
