@@ -150,7 +150,7 @@ static bool counted(nb_loop_run *r, int64_t first, char **x)
 {
     const nb_card_loop *l = r->l;
     nb_card_head *head = (nb_card_head *)(r->work + l->head);
-    nb_card_condition on;
+    nb_card_condition on = 0;
     nb_moved then = {.head = head, .until = (l->length - first) / l->at_once};
     bool ok = nb_card_zero(l->card, head, sizeof *head) &&
               nb_card_condition_new(l->card, &on);
