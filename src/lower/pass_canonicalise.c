@@ -74,7 +74,8 @@ static bool visit(nb_rewrite *r, void *ctx)
     if (l->kind != NB_LINE_CALL || l->nin != 1) return true;
     if (l->op->lands && line[l->in[0]].kind == NB_LINE_NUMBER)
         return number_there(l, &line[l->in[0]]), true;
-    if (copies(l, &line[l->in[0]])) r->is = l->in[0];
+    bool there = l->op->lands && line[l->in[0]].device == l->device;
+    if (there || copies(l, &line[l->in[0]])) r->is = l->in[0];
     if (!nb_line_views(l) || l->op == &nb_op_again) return true;
     if (l->op->absorbs && line[l->in[0]].op == l->op)
         l->in[0] = line[l->in[0]].in[0];

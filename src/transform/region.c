@@ -336,14 +336,23 @@ static bool bring_numbers(nb_list *in)
     return ok;
 }
 
+/* Whether the line computes with what was moved to the CPU on purpose. */
+static bool left_card(const nb_graph *g, const nb_line *l)
+{
+    for (int i = 0; i < l->nin; i++) {
+        const nb_line *from = &g->line[l->in[i]];
+        if (from->kind != NB_LINE_NUMBER && !from->device) return true;
+    }
+    return false;
+}
+
 /* What was recorded of numbers on the CPU happens where they were brought. */
 static void bring_lines(nb_graph *g, int device)
 {
-    for (int k = 0; k < g->n; k++)
-        if (g->line[k].op && g->line[k].op->lands) return;
     for (int k = 0; k < g->n; k++) {
         nb_line *l = &g->line[k];
         if (l->kind == NB_LINE_NUMBER || l->device) continue;
+        if (l->op && (l->op->lands || left_card(g, l))) continue;
         l->device = device;
         for (int r = 0; l->op && r < 2; r++)
             if (l->op->region[r]) bring_lines(l->op->region[r], device);

@@ -94,6 +94,16 @@ static nb_solo_value line_value(const part *q, int k)
     return v;
 }
 
+/* Whether both lie without gaps, and point by point alike: a result that is the
+ * same in all lanes may have to be written in each. */
+static bool lie_alike(const nb_solo_value *a, const nb_solo_value *b)
+{
+    bool same = a->n == b->n && nb_solo_is_packed(a) && nb_solo_is_packed(b);
+    for (int d = 0; same && d < a->n; d++)
+        same = a->size[d] == b->size[d];
+    return same;
+}
+
 /* The place of a result's block is where the result belongs, if it lies there
  * as it does in the plan; but memory of the card's is not read again. */
 static bool place_result(part *q, int k)
@@ -106,9 +116,7 @@ static bool place_result(part *q, int k)
         bool far = q->s->slot[to->at.slot].space == NB_SOLO_GIVEN;
         q->at[k] = to->at;
         nb_solo_value is = line_value(q, k);
-        if (!nb_solo_is_packed(&is) || !nb_solo_is_packed(to) || is.n != to->n)
-            continue;
-        if (far && is_read(p, k)) continue;
+        if (!lie_alike(&is, to) || (far && is_read(p, k))) continue;
         return q->there[i] = true;
     }
     return nb_solo_memory(q->s, p->bytes[k], -1, &q->at[k]);
@@ -278,9 +286,7 @@ static bool store_again(part *q, int i)
     int k = q->p->graph->result[i];
     nb_solo_item *in;
     nb_solo_value is = line_value(q, k);
-    if (q->p->place[k].root != k || !nb_solo_is_packed(&is) ||
-        !nb_solo_is_packed(&q->out[i]) || is.n != q->out[i].n)
-        return true;
+    if (q->p->place[k].root != k || !lie_alike(&is, &q->out[i])) return true;
     const nb_nest_value *v = store_of(q, k, &in);
     if (!v) return true;
     nb_nest_value twice = *v;

@@ -177,7 +177,7 @@ static bool fill_copy(nb_nest *x, const nb_solo_value *from,
     for (int a = 0; a < to->n; a++) {
         if (to->size[a] == 1) continue;
         x->size[x->naxes] = to->size[a];
-        load.stride[x->naxes] = from->stride[a];
+        load.stride[x->naxes] = from->size[a] == 1 ? 0 : from->stride[a];
         store.stride[x->naxes++] = to->stride[a];
     }
     load.axes = store.axes = (1u << x->naxes) - 1;
