@@ -3,6 +3,7 @@
 #include "core/graph.h"
 
 #include "core/debug.h"
+#include "core/lanes.h"
 #include "nabla/device.h"
 
 #include <math.h>
@@ -97,12 +98,47 @@ static bool has_lane(const nb_graph *g, nb_tensor *const *x, int id)
     return false;
 }
 
+/* Fresh lanes for those without an id, in the order of those that were recorded,
+ * so that data in several of them is stored alike. */
+static void fresh_in_order(const nb_graph *g, int *id)
+{
+    for (;;) {
+        int next = 0;
+        for (int n = 1; n <= g->nlanes; n++) {
+            bool before = !next || (g->lane_id &&
+                                    g->lane_id[n - 1] < g->lane_id[next - 1]);
+            if (!id[n] && before) next = n;
+        }
+        if (!next) return;
+        id[next] = nb_lane_fresh();
+    }
+}
+
+/* Whether the lane begins and ends within the graph. */
+static bool is_inside(const nb_graph *g, int n)
+{
+    bool opened = false;
+    for (int k = g->nx; k < g->n && !opened; k++) {
+        const nb_op *op = g->line[k].op;
+        opened = (op == &nb_op_hide || op == &nb_op_spread) &&
+                 g->line[k].attr[1] == n;
+    }
+    for (int i = 0; opened && i < g->ny; i++) {
+        const nb_shape *s = &g->line[g->result[i]].shape;
+        for (int l = 0; l < s->nlanes; l++)
+            opened = opened && s->lane[l].id != n;
+    }
+    return opened;
+}
+
+/* Lanes of inputs are theirs.  Those inside are newer than these, as they were
+ * when they were recorded; others are those of the calls around. */
 void nb_graph_match(const nb_graph *g, nb_tensor *const *x, int *id)
 {
     bool settled[NB_MAX_GRAPH_LANES + 1] = {false};
     for (int n = 1; n <= g->nlanes; n++) {
         settled[n] = g->lane_id && has_lane(g, x, g->lane_id[n - 1]);
-        id[n] = g->lane_id ? g->lane_id[n - 1] : nb_lane_fresh();
+        id[n] = g->lane_id ? g->lane_id[n - 1] : 0;
     }
     for (int i = 0; i < g->nx; i++)
         for (int l = 0; l < x[i]->nlanes && l < g->line[i].shape.nlanes; l++) {
@@ -110,6 +146,9 @@ void nb_graph_match(const nb_graph *g, nb_tensor *const *x, int *id)
             if (!settled[n]) id[n] = nb_tensor_lane(x[i])[l].id;
             settled[n] = true;
         }
+    for (int n = 1; n <= g->nlanes; n++)
+        if (!settled[n] && is_inside(g, n)) id[n] = 0;
+    fresh_in_order(g, id);
 }
 
 static nb_tensor *record(const nb_line *l, nb_tensor **value, const int *id,
@@ -205,29 +244,13 @@ static nb_tensor *placeholder(const nb_line *l, const int *id)
     return x;
 }
 
-/* Fresh lanes in the order of those that were recorded, so that data in several
- * of them is stored alike. */
-static void fresh_in_order(const nb_graph *g, int *id)
-{
-    for (int n = 1; n <= g->nlanes; n++)
-        id[n] = 0;
-    for (int done = 0; done < g->nlanes; done++) {
-        int next = 0;
-        for (int n = 1; n <= g->nlanes; n++) {
-            bool before = !next || (g->lane_id &&
-                                    g->lane_id[n - 1] < g->lane_id[next - 1]);
-            if (!id[n] && before) next = n;
-        }
-        id[next] = nb_lane_fresh();
-    }
-}
-
 /* Records g on stand-ins; id is what its lanes are for now. */
 static bool on_stand_ins(const nb_graph *g, nb_tensor **value, int *id,
                          bool checked)
 {
     unsigned watched = nb_debug_flags; /* nothing of it is to run */
     bool ok = true;
+    memset(id, 0, ((size_t)g->nlanes + 1) * sizeof *id);
     fresh_in_order(g, id);
     nb_debug_flags = 0;
     for (int i = 0; ok && i < g->nx; i++)
