@@ -3,7 +3,6 @@
 #include "core/graph.h"
 
 #include "core/debug.h"
-#include "core/lanes.h"
 #include "nabla/device.h"
 
 #include <math.h>
@@ -98,57 +97,26 @@ static bool has_lane(const nb_graph *g, nb_tensor *const *x, int id)
     return false;
 }
 
-/* Fresh lanes for those without an id, in the order of those that were recorded,
- * so that data in several of them is stored alike. */
-static void fresh_in_order(const nb_graph *g, int *id)
+/* Lanes are called what they were when they were recorded: then programs inside
+ * know theirs again, and data in several lanes is stored alike. */
+static void name_lanes(const nb_graph *g, int *id)
 {
-    for (;;) {
-        int next = 0;
-        for (int n = 1; n <= g->nlanes; n++) {
-            bool before = !next || (g->lane_id &&
-                                    g->lane_id[n - 1] < g->lane_id[next - 1]);
-            if (!id[n] && before) next = n;
-        }
-        if (!next) return;
-        id[next] = nb_lane_fresh();
-    }
+    for (int n = 1; n <= g->nlanes; n++)
+        id[n] = g->lane_id ? g->lane_id[n - 1] : nb_lane_fresh();
 }
 
-/* Whether the lane begins and ends within the graph. */
-static bool is_inside(const nb_graph *g, int n)
-{
-    bool opened = false;
-    for (int k = g->nx; k < g->n && !opened; k++) {
-        const nb_op *op = g->line[k].op;
-        opened = (op == &nb_op_hide || op == &nb_op_spread) &&
-                 g->line[k].attr[1] == n;
-    }
-    for (int i = 0; opened && i < g->ny; i++) {
-        const nb_shape *s = &g->line[g->result[i]].shape;
-        for (int l = 0; l < s->nlanes; l++)
-            opened = opened && s->lane[l].id != n;
-    }
-    return opened;
-}
-
-/* Lanes of inputs are theirs.  Those inside are newer than these, as they were
- * when they were recorded; others are those of the calls around. */
 void nb_graph_match(const nb_graph *g, nb_tensor *const *x, int *id)
 {
     bool settled[NB_MAX_GRAPH_LANES + 1] = {false};
-    for (int n = 1; n <= g->nlanes; n++) {
-        settled[n] = g->lane_id && has_lane(g, x, g->lane_id[n - 1]);
-        id[n] = g->lane_id ? g->lane_id[n - 1] : 0;
-    }
+    name_lanes(g, id);
+    for (int n = 1; n <= g->nlanes; n++)
+        settled[n] = g->lane_id && has_lane(g, x, id[n]);
     for (int i = 0; i < g->nx; i++)
         for (int l = 0; l < x[i]->nlanes && l < g->line[i].shape.nlanes; l++) {
             int n = g->line[i].shape.lane[l].id;
             if (!settled[n]) id[n] = nb_tensor_lane(x[i])[l].id;
             settled[n] = true;
         }
-    for (int n = 1; n <= g->nlanes; n++)
-        if (!settled[n] && is_inside(g, n)) id[n] = 0;
-    fresh_in_order(g, id);
 }
 
 static nb_tensor *record(const nb_line *l, nb_tensor **value, const int *id,
@@ -250,8 +218,7 @@ static bool on_stand_ins(const nb_graph *g, nb_tensor **value, int *id,
 {
     unsigned watched = nb_debug_flags; /* nothing of it is to run */
     bool ok = true;
-    memset(id, 0, ((size_t)g->nlanes + 1) * sizeof *id);
-    fresh_in_order(g, id);
+    name_lanes(g, id);
     nb_debug_flags = 0;
     for (int i = 0; ok && i < g->nx; i++)
         ok = (value[i] = placeholder(&g->line[i], id));
