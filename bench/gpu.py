@@ -1,15 +1,18 @@
-"""Compiled functions on a card, beside JAX and PyTorch.
+"""Compiled functions on a card, beside JAX and PyTorch if they are installed.
 
-bench/gpu.py [WORD] runs the rows whose names contain the word.  Every library
-has the same arrays; that they agree is checked first.  They take turns, each
-call given back to back, and a row shows the least time of each, what that is in
-TB/s of the memory that has to be read and written or in TFLOP/s, and the ratio
-of ours to the best of the others.
+bench/gpu.py [--limit SECONDS] [--beside LIBRARIES] [WORD...] runs the rows of
+which the name contains one of the words, or all.  Every library has the same
+arrays; that they agree is checked first.  They take turns, each call given back
+to back, and a row shows the least time of each, what that is in TB/s of the
+memory that has to be read and written or in TFLOP/s, and the ratio of ours to
+the best of the others.  Training steps of GPT-2 have a process per library.
 
-bench/gpu.py GPT-2 [LIBRARY...] runs training steps, each library in a process
-of its own: nabla, torch, jax or all of them.
+--beside torch leaves JAX out, --beside none both.  After the limit nothing is
+begun: the rows and libraries that are left are named at the end.  A row that
+fails is named, and the exit status is 1.
 """
 
+import argparse
 import json
 import math
 import os
@@ -22,9 +25,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from gpu_rows import ROWS, SMALL, Row, jax, jnp, torch
+from gpu_row import SMALL, Row, jax, jnp, torch
+from gpu_rows_ops import ROWS
 
 import nabla as nb
+
+GPT2 = "GPT-2 124M step"
+EARLY = 3  # rows before it
 
 
 class Runner(NamedTuple):
@@ -121,13 +128,13 @@ def of_jax(row: Row) -> Runner:
     )
 
 
-def others_of(row: Row) -> dict[str, Callable[[], Runner]]:
+def others_of(row: Row, beside: set[str]) -> dict[str, Callable[[], Runner]]:
     others: dict[str, Callable[[], Runner]] = {}
     f = row.torch
-    if torch is not None and f is not None:
+    if "torch" in beside and f is not None:
         others["torch"] = lambda: of_torch(row, f)
         others["torch.compile"] = lambda: of_torch(row, torch.compile(f))
-    if jax is not None:
+    if "jax" in beside:
         others["JAX"] = lambda: of_jax(row)
     return others
 
@@ -146,96 +153,147 @@ def rate(row: Row, seconds: float) -> str:
     return " " * 14
 
 
-def beside(
-    name: str, want: np.ndarray, others: dict[str, Callable[[], Runner]]
-) -> dict[str, float]:
-    """Seconds of the other libraries.  One that cannot is named."""
-    times = {}
-    for who, make in others.items():
+class Run:
+    """What is to be measured, until when, and what was not."""
+
+    def __init__(self, beside: set[str], limit: float) -> None:
+        self.beside = beside
+        self.end = time.monotonic() + limit
+        self.skipped: list[str] = []
+        self.failed = False
+
+    def left(self) -> float:
+        return self.end - time.monotonic()
+
+    def may(self, what: str) -> bool:
+        """Whether there is time for it; if not, it is kept to be named."""
+        if self.left() > 0:
+            return True
+        self.skipped.append(what)
+        return False
+
+    def fails(self, what: str, why: object) -> None:
+        self.failed = True
+        print(f"{what}: failed: {why}", flush=True)
+
+    def others(self, name: str, row: Row, want: np.ndarray) -> dict[str, float]:
+        """Seconds of the other libraries.  One that cannot is named."""
+        times = {}
+        for who, make in others_of(row, self.beside).items():
+            if not self.may(f"{name} by {who}"):
+                continue
+            try:
+                r = make()
+                agree(name, who, want, r.read(r.call()))
+                times[who] = least(r)
+            except Exception as e:  # whatever another library has to say
+                print(f"{name}: {who}: {str(e).splitlines()[:1]}")
+        return times
+
+    def row(self, name: str, row: Row) -> None:
+        r = of_ours(row)
+        begin = time.perf_counter()
+        want = r.read(r.call())
+        cold = time.perf_counter() - begin
+        ours = least(r)
+        times = self.others(name, row, want)
+        if "torch" in self.beside and torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        best = min(times.values(), default=math.inf)
+        ratio = f"{ours / best:5.2f}" if times else "     "
+        said = "  ".join(f"{k} {t * 1e6:.1f}" for k, t in times.items())
+        print(
+            f"{name:36s} {ours * 1e6:9.1f} us {rate(row, ours)}"
+            f" {ratio}  cold {cold:.2f} s  {said}",
+            flush=True,
+        )
+
+    def step(self, library: str, **environment: str) -> dict[str, Any] | None:
+        """What a process with steps of GPT-2 says: losses, times, memory."""
+        what = f"{GPT2} by {library}"
+        if not self.may(what):
+            return None
+        program = Path(__file__).with_name("gpu_gpt2.py")
         try:
-            r = make()
-            agree(name, who, want, r.read(r.call()))
-            times[who] = least(r)
-        except Exception as e:  # whatever another library has to say
-            print(f"{name}: {who}: {str(e).splitlines()[:1]}")
-    return times
+            made = subprocess.run(
+                [sys.executable, program, library],
+                env=os.environ | environment,
+                stdout=subprocess.PIPE,
+                text=True,
+                timeout=None if math.isinf(self.end) else self.left(),
+            )
+        except subprocess.TimeoutExpired:
+            self.skipped.append(what)
+            return None
+        if made.returncode:
+            self.fails(what, f"exit status {made.returncode}")
+            return None
+        found: dict[str, Any] = json.loads(made.stdout.splitlines()[-1])
+        return found
 
-
-def run(name: str, row: Row) -> None:
-    r = of_ours(row)
-    begin = time.perf_counter()
-    want = r.read(r.call())
-    cold = time.perf_counter() - begin
-    ours = least(r)
-    times = beside(name, want, others_of(row))
-    if torch is not None:
-        torch.cuda.empty_cache()
-    best = min(times.values(), default=math.nan)
-    said = "  ".join(f"{k} {t * 1e6:.1f}" for k, t in times.items())
-    print(
-        f"{name:36s} {ours * 1e6:9.1f} us {rate(row, ours)}"
-        f" {ours / best:5.2f}  cold {cold:.2f} s  {said}",
-        flush=True,
-    )
-
-
-# GPT-2: a process tells its losses, its times and its memory.
-
-
-def told(library: str, **environment: str) -> dict[str, Any] | None:
-    program = Path(__file__).with_name("gpu_gpt2.py")
-    made = subprocess.run(
-        [sys.executable, program, library],
-        env=os.environ | environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    if made.returncode:
-        return print(f"GPT-2: {library} failed")
-    found: dict[str, Any] = json.loads(made.stdout.splitlines()[-1])
-    return found
+    def gpt2(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            ours = self.step("nabla", NABLA_CACHE_DIR=folder)
+            warm = self.step("nabla", NABLA_CACHE_DIR=folder) if ours else None
+        if ours:
+            disk = f"  from disk {warm['cold']:.2f} s" if warm else ""
+            show_step("nabla", ours, disk)
+        for library in sorted(self.beside, reverse=True):
+            x = self.step(library)
+            if x and ours:
+                pair = np.array(ours["losses"]), np.array(x["losses"])
+                agree(GPT2, library, *pair)
+            if x:
+                show_step(library, x)
 
 
 def show_step(who: str, x: dict[str, Any], more: str = "") -> None:
     print(
-        f"{'GPT-2 step, ' + who:36s} {x['ms']:9.2f} ms "
+        f"{GPT2 + ', ' + who:36s} {x['ms']:9.2f} ms "
         f"{x['tokens'] / x['ms'] * 1e3:9.0f} tokens/s  "
         f"{x['peak'] / 2**30:6.2f} GiB  cold {x['cold']:.2f} s{more}",
         flush=True,
     )
 
 
-def gpt2(libraries: list[str]) -> None:
-    ours = None
-    if "nabla" in libraries:
-        with tempfile.TemporaryDirectory() as folder:
-            ours = told("nabla", NABLA_CACHE_DIR=folder)
-            warm = told("nabla", NABLA_CACHE_DIR=folder)
-        if ours and warm:
-            show_step("nabla", ours, f"  from disk {warm['cold']:.2f} s")
-    for library in libraries:
-        x = told(library) if library != "nabla" else None
-        if x and ours:
-            pair = np.array(ours["losses"]), np.array(x["losses"])
-            agree("GPT-2", library, *pair)
-        if x:
-            show_step(library, x)
+def settings() -> argparse.Namespace:
+    o = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    o.add_argument("words", nargs="*", metavar="WORD")
+    o.add_argument("--limit", type=float, default=math.inf, metavar="SECONDS")
+    o.add_argument("--beside", default="torch,jax", metavar="LIBRARIES")
+    o.add_argument("--list", action="store_true", help="names of the rows")
+    return o.parse_args()
 
 
-def main() -> None:
-    word = " ".join(sys.argv[1:])
+def main() -> int:
+    o = settings()
+    names = [*ROWS]
+    names.insert(EARLY, GPT2)
+    names = [n for n in names if any(w in n for w in o.words or [""])]
+    if o.list:
+        return print(*names, sep="\n") or 0
     if len(nb.devices()) < 2:
         print("no card here: nothing is measured")
-        return
+        return 0
     if SMALL:
         print("sizes are small: times mean nothing")
-    for name, make in ROWS.items():
-        if word in name:
-            run(name, make())
-    if word.startswith("GPT"):
-        there = {"nabla": nb, "torch": torch, "jax": jax}
-        gpt2(word.split()[1:] or [k for k, x in there.items() if x])
+    there = {"torch": torch, "jax": jax}
+    asked = o.beside.split(",")
+    r = Run({k for k in asked if there.get(k) is not None}, o.limit)
+    for name in names:
+        if not r.may(name):
+            continue
+        try:
+            r.gpt2() if name == GPT2 else r.row(name, ROWS[name]())
+        except Exception as e:
+            r.fails(name, e)
+    for what in r.skipped:
+        print(f"skipped, after {o.limit:g} s: {what}")
+    return int(r.failed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

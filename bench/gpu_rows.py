@@ -1,47 +1,12 @@
-"""The rows of bench/gpu.py: a workload each, for every library.
+"""Rows of bench/gpu.py in the order in which they run: steps and calls that the
+host has to keep up with, loops, what memory bounds, products."""
 
-A row has arrays, which every library is given in its own form, real ones in the
-dtype of the row, and a function of them in each library.  Of some functions the
-first results are the first arguments of the next call: those are steps.
-NABLA_BENCH_SMALL=1 makes sizes so small that a simulated card takes them."""
-
-import importlib.util
-import os
 from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
+from gpu_row import Row, jax, jnp, labels, normal, of, torch
 
 import nabla as nb
-
-jax: Any = None
-jnp: Any = None
-torch: Any = None
-if importlib.util.find_spec("jax"):
-    import jax
-    import jax.numpy as jnp
-if importlib.util.find_spec("torch"):
-    import torch
-
-SMALL = bool(os.environ.get("NABLA_BENCH_SMALL"))
-
-
-def of(large: int, small: int) -> int:
-    return small if SMALL else large
-
-
-class Row(NamedTuple):
-    arrays: list[np.ndarray]
-    dtype: str
-    ours: Callable[..., Any]
-    jax: Callable[..., Any]
-    torch: Callable[..., Any] | None
-    bytes: float = 0.0
-    flops: float = 0.0
-    carries: int = 0  # arguments that are results of the call before
-    swaps: bool = False  # JAX has axes 1 and 2 the other way round
-
 
 ROWS: dict[str, Callable[[], Row]] = {}
 
@@ -54,12 +19,101 @@ def row(name: str) -> Callable[[Callable[[], Row]], Callable[[], Row]]:
     return add
 
 
-def normal(*shape: int) -> np.ndarray:
-    return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+@row("MLP 64x784x256x10 SGD step")
+def mlp() -> Row:
+    x, t = normal(64, 784), labels(64, 10)
+    w = [normal(784, 256) / 28, normal(256), normal(256, 10) / 16, normal(10)]
+
+    def step(grad: Callable[..., Any], *x: Any) -> tuple[Any, ...]:
+        return tuple(p - 0.1 * g for p, g in zip(x, grad(*x), strict=False))
+
+    def ours(w: Any, b: Any, v: Any, c: Any, x: Any, t: Any) -> Any:
+        y = nb.relu(x @ w + b) @ v + c
+        right = nb.take_along_axis(y, t[:, None], axis=-1)[:, 0]
+        return (nb.logsumexp(y, axis=-1) - right).mean()
+
+    def of_jax(w: Any, b: Any, v: Any, c: Any, x: Any, t: Any) -> Any:
+        y = jax.nn.relu(x @ w + b) @ v + c
+        right = jnp.take_along_axis(y, t[:, None], axis=-1)[:, 0]
+        return (jax.nn.logsumexp(y, axis=-1) - right).mean()
+
+    def of_torch(w: Any, b: Any, v: Any, c: Any, x: Any, t: Any) -> Any:
+        y = torch.relu(x @ w + b) @ v + c
+        return torch.nn.functional.cross_entropy(y, t)
+
+    first = 0, 1, 2, 3
+    return Row(
+        [*w, x, t],
+        "float32",
+        lambda *x: step(nb.grad(ours, first), *x),
+        lambda *x: step(jax.grad(of_jax, first), *x),
+        lambda *x: step(torch.func.grad(of_torch, first), *x),
+        carries=4,
+    )
 
 
-def labels(count: int, classes: int) -> np.ndarray:
-    return np.random.default_rng(1).integers(0, classes, count)
+@row("one small op")
+def small() -> Row:
+    return Row(
+        [normal(64, 64)],
+        "float32",
+        lambda x: x * 2.0,
+        lambda x: x * 2.0,
+        lambda x: x * 2.0,
+    )
+
+
+@row("scan of 100000 steps, 64 wide f32")
+def scan() -> Row:
+    x, w, h = normal(of(100_000, 50), 64), normal(64, 64) / 16, normal(64)
+
+    def ours(x: Any, w: Any, h: Any) -> Any:
+        return nb.scan(lambda h, x: (nb.tanh(w @ h + x), ()), h, x)[0]
+
+    def of_jax(x: Any, w: Any, h: Any) -> Any:
+        return jax.lax.scan(lambda h, x: (jnp.tanh(w @ h + x), ()), h, x)[0]
+
+    return Row([x, w, h], "float32", ours, of_jax, None)
+
+
+def jax_step(h: Any, w: Any) -> Any:
+    """In float32 as ours is, not with fewer bits."""
+    return jnp.tanh(jnp.matmul(h, w, precision=jax.lax.Precision.HIGHEST))
+
+
+@row("scan of 1000 steps, a product of 512x512 f32")
+def scan_of_products() -> Row:
+    n, m = of(1000, 50), of(512, 16)
+    w, h = normal(m, m) / m**0.5, normal(m, m)
+
+    def ours(w: Any, h: Any) -> Any:
+        return nb.scan(lambda h, _: (nb.tanh(h @ w), ()), h, None, length=n)[0]
+
+    def of_jax(w: Any, h: Any) -> Any:
+        return jax.lax.scan(
+            lambda h, _: (jax_step(h, w), ()), h, None, length=n
+        )[0]
+
+    return Row([w, h], "float32", ours, of_jax, None, flops=2.0 * n * m**3)
+
+
+@row("while of 1000 turns, a product of 512x512 f32")
+def while_of_products() -> Row:
+    n, m = of(1000, 50), of(512, 16)
+    w, h = normal(m, m) / m**0.5, normal(m, m)
+
+    def ours(w: Any, h: Any) -> Any:
+        first = nb.constant(0), h
+        return nb.while_loop(
+            lambda s: s[0] < n, lambda s: (s[0] + 1, nb.tanh(s[1] @ w)), first
+        )[1]
+
+    def of_jax(w: Any, h: Any) -> Any:
+        return jax.lax.while_loop(
+            lambda s: s[0] < n, lambda s: (s[0] + 1, jax_step(s[1], w)), (0, h)
+        )[1]
+
+    return Row([w, h], "float32", ours, of_jax, None, flops=2.0 * n * m**3)
 
 
 @row("chain 64M f32")
@@ -245,173 +299,3 @@ def cross_entropy() -> Row:
         lambda x, t: torch.nn.functional.cross_entropy(x.float(), t),
         bytes=2.0 * x.size,
     )
-
-
-def conv(channels: int, side: int, dtype: str, way_back: bool) -> Row:
-    """3 x 3 over 64 images, channels last; or its loss with both gradients."""
-    n, c, s = of(64, 2), of(channels, 16), of(side, 6)
-    x, w, g = normal(n, s, s, c), normal(3, 3, c, c), normal(n, s, s, c)
-
-    def ours(x: Any, w: Any) -> Any:
-        return nb.conv2d(x, w, padding=1)
-
-    def of_jax(x: Any, w: Any) -> Any:
-        return jax.lax.conv_general_dilated(
-            x,
-            w,
-            (1, 1),
-            "SAME",
-            dimension_numbers=("NHWC", "HWIO", "NHWC"),
-            precision=jax.lax.Precision.HIGHEST,
-        )
-
-    def of_torch(x: Any, w: Any) -> Any:
-        torch.backends.cudnn.allow_tf32 = False
-        y = torch.nn.functional.conv2d(
-            x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1), padding=1
-        )
-        return y.permute(0, 2, 3, 1)
-
-    def back(f: Any, sums: Any, gradients: Any) -> Any:
-        def loss(x: Any, w: Any, g: Any) -> Any:
-            return sums(f(x, w) * g)
-
-        return gradients(loss)
-
-    def of_torch_back(x: Any, w: Any, g: Any) -> Any:
-        x, w = x.detach().requires_grad_(), w.detach().requires_grad_()
-        y = (of_torch(x, w) * g).sum(dtype=torch.float32)
-        return y.detach(), *torch.autograd.grad(y, (x, w))
-
-    def both(f: Any) -> Any:
-        return lambda *a: (lambda y, d: (y, *d))(*f(*a))
-
-    flops = 2.0 * 9 * n * s * s * c * c
-    if not way_back:
-        return Row([x, w], dtype, ours, of_jax, of_torch, flops=flops)
-    return Row(
-        [x, w, g],
-        dtype,
-        both(
-            back(
-                ours,
-                lambda y: y.astype("float32").sum(),
-                lambda f: nb.value_and_grad(f, argnums=(0, 1)),
-            )
-        ),
-        both(
-            back(
-                of_jax,
-                lambda y: y.astype("float32").sum(),
-                lambda f: jax.value_and_grad(f, argnums=(0, 1)),
-            )
-        ),
-        of_torch_back,
-        flops=3 * flops,
-    )
-
-
-for _c, _s in ((64, 56), (256, 14)):
-    for _dtype, _brief in (("bfloat16", "bf16"), ("float32", "f32")):
-        for _back in (False, True):
-            _name = f"conv 64x{_s}x{_s}x{_c} {_brief}"
-            ROWS[_name + " and back" * _back] = partial(
-                conv, _c, _s, _dtype, _back
-            )
-
-
-@row("one small op")
-def small() -> Row:
-    return Row(
-        [normal(64, 64)],
-        "float32",
-        lambda x: x * 2.0,
-        lambda x: x * 2.0,
-        lambda x: x * 2.0,
-    )
-
-
-@row("MLP 64x784x256x10 SGD step")
-def mlp() -> Row:
-    x, t = normal(64, 784), labels(64, 10)
-    w = [normal(784, 256) / 28, normal(256), normal(256, 10) / 16, normal(10)]
-
-    def step(grad: Callable[..., Any], *x: Any) -> tuple[Any, ...]:
-        return tuple(p - 0.1 * g for p, g in zip(x, grad(*x), strict=False))
-
-    def ours(w: Any, b: Any, v: Any, c: Any, x: Any, t: Any) -> Any:
-        y = nb.relu(x @ w + b) @ v + c
-        right = nb.take_along_axis(y, t[:, None], axis=-1)[:, 0]
-        return (nb.logsumexp(y, axis=-1) - right).mean()
-
-    def of_jax(w: Any, b: Any, v: Any, c: Any, x: Any, t: Any) -> Any:
-        y = jax.nn.relu(x @ w + b) @ v + c
-        right = jnp.take_along_axis(y, t[:, None], axis=-1)[:, 0]
-        return (jax.nn.logsumexp(y, axis=-1) - right).mean()
-
-    def of_torch(w: Any, b: Any, v: Any, c: Any, x: Any, t: Any) -> Any:
-        y = torch.relu(x @ w + b) @ v + c
-        return torch.nn.functional.cross_entropy(y, t)
-
-    first = 0, 1, 2, 3
-    return Row(
-        [*w, x, t],
-        "float32",
-        lambda *x: step(nb.grad(ours, first), *x),
-        lambda *x: step(jax.grad(of_jax, first), *x),
-        lambda *x: step(torch.func.grad(of_torch, first), *x),
-        carries=4,
-    )
-
-
-@row("scan of 100000 steps, 64 wide f32")
-def scan() -> Row:
-    x, w, h = normal(of(100_000, 50), 64), normal(64, 64) / 16, normal(64)
-
-    def ours(x: Any, w: Any, h: Any) -> Any:
-        return nb.scan(lambda h, x: (nb.tanh(w @ h + x), ()), h, x)[0]
-
-    def of_jax(x: Any, w: Any, h: Any) -> Any:
-        return jax.lax.scan(lambda h, x: (jnp.tanh(w @ h + x), ()), h, x)[0]
-
-    return Row([x, w, h], "float32", ours, of_jax, None)
-
-
-def jax_step(h: Any, w: Any) -> Any:
-    """In float32 as ours is, not with fewer bits."""
-    return jnp.tanh(jnp.matmul(h, w, precision=jax.lax.Precision.HIGHEST))
-
-
-@row("scan of 1000 steps, a product of 512x512 f32")
-def scan_of_products() -> Row:
-    n, m = of(1000, 50), of(512, 16)
-    w, h = normal(m, m) / m**0.5, normal(m, m)
-
-    def ours(w: Any, h: Any) -> Any:
-        return nb.scan(lambda h, _: (nb.tanh(h @ w), ()), h, None, length=n)[0]
-
-    def of_jax(w: Any, h: Any) -> Any:
-        return jax.lax.scan(
-            lambda h, _: (jax_step(h, w), ()), h, None, length=n
-        )[0]
-
-    return Row([w, h], "float32", ours, of_jax, None, flops=2.0 * n * m**3)
-
-
-@row("while of 1000 turns, a product of 512x512 f32")
-def while_of_products() -> Row:
-    n, m = of(1000, 50), of(512, 16)
-    w, h = normal(m, m) / m**0.5, normal(m, m)
-
-    def ours(w: Any, h: Any) -> Any:
-        first = nb.constant(0), h
-        return nb.while_loop(
-            lambda s: s[0] < n, lambda s: (s[0] + 1, nb.tanh(s[1] @ w)), first
-        )[1]
-
-    def of_jax(w: Any, h: Any) -> Any:
-        return jax.lax.while_loop(
-            lambda s: s[0] < n, lambda s: (s[0] + 1, jax_step(s[1], w)), (0, h)
-        )[1]
-
-    return Row([w, h], "float32", ours, of_jax, None, flops=2.0 * n * m**3)
