@@ -270,6 +270,38 @@ TEST(fills_of_any_size_share_a_kernel)
     nb_scope_close(0, NULL);
 }
 
+/* A turn closes over a tensor of the CPU and moves it; each allocation in turn
+ * fails. */
+static nb_status turn(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                      nb_tensor **y)
+{
+    (void)nx;
+    y[0] = nb_add(x[0], nb_to_device(nb_neg(ctx), 1));
+    return *ny = 1, NB_OK;
+}
+
+TEST(what_a_body_closes_over_is_moved_before_it_runs)
+{
+    nb_tensor *x = begin(), *closed = nb_to_device(x, 0), *y = NULL;
+    need(closed && nb_realize(closed) == NB_OK);
+    for (int64_t n = 1, failed = 1; failed; n++) {
+        int ny = 1;
+        need(nb_scope_open() == NB_OK);
+        nb_fault_set(n);
+        nb_status s = nb_scan(nb_func_new(turn, closed), 1, &x, 0, NULL, 3,
+                              false, &ny, &y);
+        if (s == NB_OK) s = nb_realize(y);
+        failed = !nb_fault_is_set();
+        nb_fault_set(0);
+        need(s == NB_OK || s == NB_EMEMORY);
+        need(failed || holds(y, (float[]){-2, -4, -6, -8, -10, -12}));
+        need(failed || nb_device_of(y) == 1);
+        nb_error_clear();
+        nb_scope_close(0, NULL);
+    }
+    nb_scope_close(0, NULL);
+}
+
 /* Programs of one call are known again by what tells it apart: its op, its
  * attributes, which inputs are one, what is a number. */
 TEST(calls_that_are_alike_are_told_apart)
@@ -311,6 +343,7 @@ int main(void)
         cmocka_unit_test(keys_are_made_where_numbers_are),
         cmocka_unit_test(files_take_what_is_on_a_card),
         cmocka_unit_test(fills_of_any_size_share_a_kernel),
+        cmocka_unit_test(what_a_body_closes_over_is_moved_before_it_runs),
         cmocka_unit_test(calls_that_are_alike_are_told_apart),
     };
     return cmocka_run_group_tests(tests, cards_open, cards_close);

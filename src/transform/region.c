@@ -9,6 +9,7 @@
 #include "ops/ops.h"
 #include "transform/closed.h"
 #include "transform/derive.h"
+#include "transform/outside.h"
 
 #include <string.h>
 
@@ -54,7 +55,7 @@ nb_tensor *nb_strong(nb_tensor *x, nb_tensor *like)
 }
 
 /* What y needs that is neither a stand-in nor recorded since: nodes older than
- * the call, and data made inside. */
+ * the call, data made inside, and moves of both from another device. */
 typedef struct search {
     nb_region *r;
     const nb_list *x;
@@ -86,9 +87,12 @@ static bool look(search *s, nb_tensor *x)
     if (number && x->serial >= s->since) return true; /* stands as itself */
     if (!x->op || x->serial < s->since) return capture(s, x);
     if (s->seen[x->serial - s->since]) return true;
+    bool moved;
+    s->seen[x->serial - s->since] = true;
+    if (!nb_outside_moved(x, s->x, s->since, &moved)) return false;
+    if (moved) return capture(s, x);
     if (!nb_grow(&s->stack, &s->room, s->depth + 1, sizeof *s->stack))
         return false;
-    s->seen[x->serial - s->since] = true;
     s->stack[s->depth++] = x;
     bool save = s->saving && s->saving->asked(s->saving->ctx, x);
     return !save || nb_list_add(&s->saved, x);

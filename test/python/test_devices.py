@@ -537,6 +537,88 @@ if INSIDE:
         compare(nb.compile(run), X)
         compare(nb.vmap(run), values(2, 5, 4))
 
+    # A move, inside a body, of what it closes over is made before it runs.
+
+    def brings_in_scan(x: Any, c: Any) -> Any:
+        def turn(h: Any, a: Any) -> Any:
+            return h * nb.to_device(c * 2 + 1, x.device) + a, ()
+
+        return nb.scan(turn, x[0], x)[0]
+
+    def brings_in_nested_loops(x: Any, c: Any) -> Any:
+        def inner(i: Any, h: Any) -> Any:
+            return h * 0.5 + nb.to_device(c, x.device)
+
+        def turn(h: Any, a: Any) -> Any:
+            return nb.fori_loop(0, 2, inner, h), ()
+
+        return nb.scan(turn, x[0], x)[0]
+
+    def brings_in_while(x: Any, c: Any) -> Any:
+        return nb.while_loop(
+            lambda h: nb.sum(h) < nb.sum(nb.to_device(c, x.device)) + 50,
+            lambda h: nb.abs(h) + nb.to_device(c, x.device) ** 2 + 1,
+            x[0],
+        )
+
+    def brings_in_cond(x: Any, c: Any) -> Any:
+        return nb.cond(
+            nb.sum(x) > 0,
+            lambda h: h + nb.to_device(c, x.device),
+            lambda h: h * nb.to_device(c, x.device),
+            x[0],
+        )
+
+    def brings_in_checkpoint(x: Any, c: Any) -> Any:
+        return nb.checkpoint(lambda h: h * nb.to_device(c, x.device))(x[0])
+
+    @pytest.mark.parametrize(
+        "f",
+        [
+            brings_in_scan,
+            brings_in_nested_loops,
+            brings_in_while,
+            brings_in_cond,
+            brings_in_checkpoint,
+        ],
+    )
+    def test_what_a_body_brings_from_another_device(f: Any) -> None:
+        def loss(x: Any, c: Any) -> Any:
+            return nb.sum(nb.sin(f(x, c)))
+
+        def lanes(x: Any, c: Any) -> Any:
+            return nb.vmap(f, in_axes=(None, 0))(x, nb.stack([c, -c]))
+
+        def slopes(x: Any, c: Any) -> Any:
+            return nb.grad(loss, argnums=(0, 1))(x, c)
+
+        x, c = nb.constant(X), nb.constant(values(4))
+        for g in (f, lanes, slopes, nb.compile(f)):
+            want = nb.tree_leaves(g(x, c))
+            for there in ((x.gpu(), c), (x, c.gpu())):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # compile: op by op
+                    got = nb.tree_leaves(g(*there))
+                at = there if g is slopes else [there[0]]
+                assert [y.device for y in got] == [y.device for y in at]
+                for a, b in zip(want, got, strict=True):
+                    np.testing.assert_allclose(
+                        b.numpy(), a.numpy(), rtol=1e-5, atol=1e-5
+                    )
+
+    def test_what_a_body_brings_moves_once() -> None:
+        x, c = nb.constant(X).gpu(), nb.constant(values(4))
+        said = str(nb.trace(lambda x: brings_in_scan(x, c), x))
+        assert said.count("to_device") == 1
+        assert said.index("to_device") < said.index("scan")
+
+    def test_what_a_body_cannot_bring_is_told() -> None:
+        x, c = nb.constant(X).gpu(), nb.constant(values(4))
+        with pytest.raises(ValueError, match="add: .* the same device"):
+            nb.scan(lambda h, a: (h + c, ()), x[0], x)
+        with pytest.raises(ValueError, match="scan: .* the same device"):
+            nb.scan(lambda h, a: (nb.gpu(nb.cpu(h) + c), ()), x[0], x)
+
     def test_rows_of_a_loop_may_begin_anywhere() -> None:
         """Rows of three are not where vectors are; a carry without axes begins
         as a number."""
