@@ -241,10 +241,8 @@ static void fill(phase *p, const nb_conv_work *w, const job *j)
         if (d < 4) a->c_stride[d] = w->y.stride[d];
     }
     find_wide(a, w, &j->tile, p->b_offset);
-    if (m && k) {
-        find_digits(a->row, j->tile.a_turned, w->images, places, j->first);
-        find_digits(a->term, j->in_runs, w->in, taps, j->first);
-    }
+    if (m) find_digits(a->row, j->tile.a_turned, w->images, places, j->first);
+    if (k) find_digits(a->term, j->in_runs, w->in, taps, j->first);
 }
 
 static int64_t tiles_of(const args *a, const nb_tiles *t)
