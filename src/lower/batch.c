@@ -204,7 +204,8 @@ static bool bring_together(batcher *b)
         b->alive[p->place[p->graph->result[i]].root] = true;
     for (int s = p->nsteps - 1; s >= 0; s--)
         if (!b->placed[s] && !put_batch(b, s)) return false;
-    if (b->n) memcpy(p->step, b->to, (size_t)b->n * sizeof *p->step);
+    for (int s = 0; s < p->nsteps; s++)
+        p->step[s] = b->to[s];
     return true;
 }
 
