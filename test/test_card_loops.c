@@ -462,6 +462,38 @@ PROGRAM(mapped_while)
     return mapped_of(until_small, x, ny, y);
 }
 
+/* More steps, in and out, than are moved at once. */
+enum { CROWD = 70 };
+
+static nb_status one_of_crowd(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                              nb_tensor **y)
+{
+    nb_tensor *sum = x[0];
+    (void)ctx;
+    for (int i = 1; i < nx; i++) {
+        sum = nb_add(sum, nb_mul(x[i], nb_num(0.01 * i)));
+        y[i] = nb_add(x[i], x[0]);
+    }
+    y[0] = nb_tanh(sum);
+    return *ny = nx, NB_OK;
+}
+
+PROGRAM(of_a_crowd)
+{
+    nb_tensor *xs[CROWD], *all[1 + CROWD], *sum = nb_num(0);
+    int n = 1 + CROWD;
+    (void)ctx, (void)nx;
+    for (int i = 0; i < CROWD; i++)
+        xs[i] = nb_sin(nb_add(x[1], nb_num(i)));
+    nb_status ok =
+        nb_scan(fn(one_of_crowd, NULL), 1, x + 2, CROWD, xs, 0, false, &n, all);
+    if (ok != NB_OK) return ok;
+    for (int i = 1; i < n; i++)
+        sum = nb_add(sum, nb_mul(all[i], nb_num(0.1 * i)));
+    y[0] = all[0], y[1] = sum;
+    return *ny = 2, NB_OK;
+}
+
 /* Both ways */
 
 static void fill(float *to, int n, double scale, double phase)
@@ -623,6 +655,7 @@ static const program large_ones[] = {
     {"mapped", mapped, 3},
     {"mapped gradient", mapped_gradient, 3},
     {"mapped while", mapped_while, 3},
+    {"a crowd", of_a_crowd, 3 + CROWD},
 };
 
 static int large_one;
@@ -744,7 +777,7 @@ static void memory_may_run_out(void **state)
     cards_alone(body_of_faults, "NABLA_DISABLE=solo");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_scan_is_one_launch),
@@ -777,5 +810,6 @@ int main(void)
         cmocka_unit_test(tests_are_read_without_conditions),
         cmocka_unit_test(memory_may_run_out),
     };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, cards_open, cards_close);
 }

@@ -137,29 +137,17 @@ static bool counted_turn(nb_loop_run *r, int i, char **x)
     return ok;
 }
 
-static bool has_steps(const nb_card_loop *l)
-{
-    bool any = false;
-    for (int i = 0; i < l->side[0].nx; i++)
-        any = any || l->side[0].in[i].kind == NB_STEPS;
-    return any;
-}
-
 /* Turns from `first` on, counted by the card. */
 static bool counted(nb_loop_run *r, int64_t first, char **x)
 {
     const nb_card_loop *l = r->l;
     nb_card_head *head = (nb_card_head *)(r->work + l->head);
-    nb_card_condition on = 0;
     nb_moved then = {.head = head, .until = (l->length - first) / l->at_once};
     bool ok = nb_card_zero(l->card, head, sizeof *head) &&
-              nb_card_condition_new(l->card, &on);
-    then.yes = on;
-    ok = ok && nb_loop_move_now(r, &then) &&
-         nb_card_body_begin(l->card, on, NB_CARD_WHILE);
-    nb_moved read = {.head = head};
-    if (ok && has_steps(l))
-        ok = move_steps_in(r, first) && nb_loop_move_now(r, &read);
+              nb_card_condition_new(l->card, &then.yes) &&
+              nb_loop_move_now(r, &then) &&
+              nb_card_body_begin(l->card, then.yes, NB_CARD_WHILE);
+    ok = ok && move_steps_in(r, first) && nb_loop_move_now(r, NULL);
     for (int i = 0; ok && i < l->at_once; i++)
         ok = counted_turn(r, i, x);
     then.by = 1;

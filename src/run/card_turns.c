@@ -3,9 +3,19 @@
 
 #include "backend/cuda/memory.h"
 
+/* Whether something goes by the count of turns. */
+static bool is_counted(const nb_loop_run *r)
+{
+    for (int i = 0; i < r->nmoves; i++)
+        if (r->move[i].to_step || r->move[i].from_step) return true;
+    return false;
+}
+
 bool nb_loop_move_now(nb_loop_run *r, const nb_moved *then)
 {
     int n = r->nmoves;
+    nb_moved count = {.head = (nb_card_head *)(r->work + r->l->head)};
+    if (!then && is_counted(r)) then = &count;
     r->nmoves = 0;
     return (!n && !then) ||
            nb_moves_launch(r->l->card, r->l->moves, n, r->move, then, r->what);
