@@ -17,7 +17,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "base/signals.h"
+#include "base/thread.h"
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -213,22 +213,16 @@ static void stop(void)
     pool.workers = 0;
 }
 
-/* As many workers as asked for, or as the system lets us have.  Signals are
- * for the threads of the program. */
+/* As many workers as asked for, or as the system lets us have. */
 static int start(int count)
 {
-    sigset_t before;
     if (!pool.registered)
         pool.registered =
             !pthread_atfork(NULL, NULL, start_anew) && !atexit(stop);
     if (!pool.registered) return 0;
-    nb_signals_block(&before);
-    for (; pool.workers < count; pool.workers++) {
-        pthread_t *t = &pool.worker[pool.workers];
-        if (pthread_create(t, NULL, work, NULL)) break;
-        pthread_setname_np(*t, "nabla");
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    while (pool.workers < count &&
+           nb_thread_start(&pool.worker[pool.workers], "nabla", work, NULL))
+        pool.workers++;
     return pool.workers < count ? pool.workers : count;
 }
 

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "base/signals.h"
+#include "base/thread.h"
 #include "comm/local.h"
 #include "comm/remote.h"
 #include "comm/stats.h"
@@ -173,18 +173,13 @@ static worker *idle_worker(void)
 static bool add_worker(void)
 {
     worker *w = idle_worker();
-    sigset_t before;
     if (!w) return false;
     sem_init(&w->go, 0, 0);
-    nb_signals_block(&before);
-    int rc = pthread_create(&w->thread, NULL, work, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc)
+    if (!nb_thread_start(&w->thread, "nabla device", work, w))
         return nb_fail(NB_ERUNTIME,
                        "mesh: the system gives no thread for device %d of this "
                        "process",
                        crew.count + 1);
-    pthread_setname_np(w->thread, "nabla device");
     crew.count++;
     return true;
 }

@@ -7,7 +7,7 @@
  * is needed and not before. */
 #include "run/card_parts.h"
 
-#include "base/signals.h"
+#include "base/thread.h"
 
 #include <stdlib.h>
 
@@ -35,11 +35,8 @@ static void forget(void)
 
 static void start(nb_card *c)
 {
-    sigset_t before;
     if (atexit(wait_for_it) || pthread_atfork(NULL, NULL, forget)) return;
-    nb_signals_block(&before);
-    wake.running = !pthread_create(&wake.thread, NULL, work, c);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    wake.running = nb_thread_start(&wake.thread, "nabla libraries", work, c);
 }
 
 void nb_card_wake(nb_card *c)

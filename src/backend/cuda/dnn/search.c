@@ -6,8 +6,8 @@
 #include "backend/cuda/dnn/dnn_parts.h"
 
 #include "base/memory.h"
+#include "base/thread.h"
 
-#include <pthread.h>
 #include <string.h>
 
 struct nb_dnn_search {
@@ -61,7 +61,7 @@ static nb_dnn_search *make(nb_dnn_graph *g, const nb_dnn_wish *w)
     s->graph = g;
     s->next = searches;
     searches = s;
-    s->threaded = !pthread_create(&s->thread, NULL, look, s);
+    s->threaded = nb_thread_start(&s->thread, "nabla search", look, s);
     return s;
 }
 
