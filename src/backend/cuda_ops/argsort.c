@@ -70,8 +70,7 @@ static bool find_lines(argsort *s, const nb_batch *b)
     for (int d = 1; ok && d < x->rank; d++)
         ok = nb_dims_add(&s->lines, x->size[d], 2,
                          (int64_t[]){x->stride[d], y->stride[d]});
-    return ok && s->n < INT32_MAX && s->lines.count < INT32_MAX / 2048 &&
-           s->n * s->lines.count > 0;
+    return ok && nb_card_sort_takes(s->lines.count, s->n);
 }
 
 static bool make(nb_card *card, const nb_call *c, nb_tensor *y,

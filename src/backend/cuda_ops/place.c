@@ -79,8 +79,7 @@ static bool find_picks(job *j, const nb_batch *b, int first, const nb_pick *p,
             stride[k] = b->view[first + k].stride[d];
         ok = nb_dims_add(&q->point, b->view[first].size[d], p->n, stride);
     }
-    return ok && q->places > 0 && q->places < INT32_MAX &&
-           q->point.count * q->batch.count > 0 &&
+    return ok && q->places < INT32_MAX &&
            q->point.count * q->batch.count < INT32_MAX;
 }
 
@@ -120,7 +119,7 @@ static bool find_dims(job *j, const nb_batch *b, const nb_pick *p)
     for (j->team = 1; j->team < 256 && j->team < q->row.count;)
         j->team *= 2;
     q->chunks = (q->point.count + CHUNK - 1) / CHUNK;
-    return ok && q->row.count > 0;
+    return ok;
 }
 
 /* How two are combined, as the CPU does it. */

@@ -59,7 +59,7 @@ static bool find_lines(search *s, const nb_batch *b)
     for (int d = 1; ok && d < x->rank; d++)
         ok = nb_dims_add(&s->lines, x->size[d], 2,
                          (int64_t[]){x->stride[d], y->stride[d - 1]});
-    return ok && s->n * s->lines.count > 0 && s->lines.count < INT32_MAX;
+    return ok && s->lines.count < INT32_MAX;
 }
 
 static bool make(nb_card *card, const nb_call *c, nb_tensor *y,

@@ -11,6 +11,11 @@ static const char text[] =
 #include "backend/cuda_ops/sort.cu"
     ;
 
+bool nb_card_sort_takes(int64_t lines, int64_t n)
+{
+    return n < INT32_MAX && lines < INT32_MAX / (n / TILE + 1);
+}
+
 static bool is_short(const nb_card_sort *s)
 {
     return s->n <= TILE;

@@ -16,7 +16,10 @@ typedef struct nb_card_sort {
     nb_card_code *code[4];
 } nb_card_sort;
 
-/* n < 2^31.  The code is made. */
+/* Whether lines of n keys are launches that a card has, and numbers 32 bits. */
+bool nb_card_sort_takes(int64_t lines, int64_t n);
+
+/* The code is made. */
 bool nb_card_sort_new(nb_card_sort *s, nb_card *card, int64_t lines, int64_t n,
                       int bits);
 void nb_card_sort_free(nb_card_sort *s);

@@ -1,0 +1,162 @@
+/* test_cuda_edges.c - calls on a card of extents at the edge: of nothing, of
+ * one, and of more lines than most have.  They give what the CPU gives, and
+ * nothing is left to it. */
+#include "nabla/nabla.h"
+#include "support/alone.h"
+#include "support/cards.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SHAPE(...)                                           \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), (int64_t[]) \
+    {                                                        \
+        __VA_ARGS__                                          \
+    }
+
+/* Numbers that go up and down. */
+static nb_tensor *numbers(int rank, const int64_t *size)
+{
+    int64_t n = 1;
+    for (int d = 0; d < rank; d++)
+        n *= size[d];
+    nb_tensor *x = nb_sin(nb_cast(nb_iota(n, NB_I64), NB_F32));
+    return nb_reshape(x, rank, size);
+}
+
+static nb_tensor *places(int64_t n)
+{
+    return nb_zeros(SHAPE(n), NB_I64);
+}
+
+static nb_tensor *product(nb_tensor *x)
+{
+    return nb_matmul(x, nb_swap_axes(x, 0, 1));
+}
+
+enum { MANY = (1 << 21) + 3 };
+
+static const char *const says[] = {
+    "argsort of lines of nothing",  "argsort of no lines",
+    "cumsum of lines of nothing",   "cumsum of no lines",
+    "cumsum of many lines",         "cumprod of a line of one",
+    "argmax of no lines",           "argmax of many lines",
+    "searchsorted in nothing",      "searchsorted of nothing",
+    "scatter of nothing",           "scatter into nothing",
+    "scatter of rows of nothing",   "gradient of a gather of nothing",
+    "product of nothing",           "convolution of no channels",
+    "convolution of no images",     "cholesky of nothing",
+    "determinant of nothing",       "pseudo-inverse of no rows",
+    "pseudo-inverse of no columns",
+};
+
+static nb_status gathered(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                          nb_tensor **y)
+{
+    (void)ctx, (void)nx;
+    nb_tensor *some = nb_gather(x[0], places(0), 0);
+    y[0] = nb_reduce_sum(nb_mul(some, some), -1, NULL, false);
+    return *ny = 1, y[0] ? NB_OK : nb_error_code();
+}
+
+static nb_tensor *gradient(nb_tensor *x)
+{
+    nb_tensor *y = NULL;
+    int n = 1;
+    nb_func *f = nb_grad(nb_func_new(gathered, NULL), 1, (int[]){0});
+    return nb_func_call(f, 1, &x, &n, &y) == NB_OK ? y : NULL;
+}
+
+static nb_tensor *compute(int i)
+{
+    static const nb_conv plain;
+    switch (i) {
+    case 0: return nb_argsort(numbers(SHAPE(0, 5)), 0, false, true);
+    case 1: return nb_argsort(numbers(SHAPE(5, 0)), 0, false, true);
+    case 2: return nb_cumsum(numbers(SHAPE(0, 5)), 0, false, false);
+    case 3: return nb_cumsum(numbers(SHAPE(50, 0)), 0, false, false);
+    case 4: return nb_cumsum(numbers(SHAPE(2, MANY)), 0, false, false);
+    case 5: return nb_cumprod(numbers(SHAPE(1)), 0, true, false);
+    case 6: return nb_argmax(numbers(SHAPE(5, 0)), 0, false);
+    case 7: return nb_argmax(numbers(SHAPE(2, MANY)), 0, false);
+    case 8:
+        return nb_searchsorted(numbers(SHAPE(0)), numbers(SHAPE(3)), "left",
+                               NULL);
+    case 9:
+        return nb_searchsorted(numbers(SHAPE(3)), numbers(SHAPE(0)), "left",
+                               NULL);
+    case 10:
+        return nb_scatter(numbers(SHAPE(4, 3)), places(0), numbers(SHAPE(0, 3)),
+                          0);
+    case 11:
+        return nb_scatter(numbers(SHAPE(0, 3)), places(2), numbers(SHAPE(2, 3)),
+                          0);
+    case 12:
+        return nb_scatter(numbers(SHAPE(4, 0)), places(2), numbers(SHAPE(2, 0)),
+                          0);
+    case 13: return gradient(numbers(SHAPE(4, 3)));
+    case 14: return product(numbers(SHAPE(4, 0)));
+    case 15:
+        return nb_conv2d(numbers(SHAPE(2, 5, 5, 0)), numbers(SHAPE(3, 3, 0, 4)),
+                         &plain);
+    case 16:
+        return nb_conv2d(numbers(SHAPE(0, 5, 5, 3)), numbers(SHAPE(3, 3, 3, 4)),
+                         &plain);
+    case 17: return nb_cholesky(numbers(SHAPE(2, 0, 0)), false);
+    case 18: return nb_det(numbers(SHAPE(2, 0, 0)));
+    case 19: return nb_pinv(numbers(SHAPE(0, 3)), NULL);
+    default: return nb_pinv(numbers(SHAPE(3, 0)), NULL);
+    }
+}
+
+static double *values(int i, int device, int64_t *n)
+{
+    nb_default_device_set(device);
+    nb_tensor *y = compute(i);
+    need(y && nb_device_of(y) == device);
+    *n = nb_elements(y);
+    double *v = calloc((size_t)*n + 1, sizeof *v);
+    need(v && nb_read(y, NB_F64, v) == NB_OK);
+    return v;
+}
+
+static void check_all(void)
+{
+    bool ok = true;
+    char last[64];
+    nb_card *card = cards_first();
+    for (int i = 0; i < (int)(sizeof says / sizeof *says); i++) {
+        int64_t n, m;
+        need(nb_scope_open() == NB_OK);
+        double *want = values(i, 0, &n), *got = values(i, 1, &m);
+        bool same = n == m;
+        for (int64_t k = 0; same && k < n; k++)
+            same = want[k] - got[k] <= 1e-5 && got[k] - want[k] <= 1e-5;
+        if (!same) fprintf(stderr, "%s differs\n", says[i]);
+        ok = ok && same;
+        free(want), free(got);
+        nb_scope_close(0, NULL);
+    }
+    if (nb_card_elsewhere(card, last))
+        fprintf(stderr, "%s is left to the CPU\n", last);
+    need(ok && nb_card_elsewhere(card, last) == 0);
+}
+
+static void extents_at_the_edge_are_computed_there(void **state)
+{
+    (void)state;
+    cards_alone(check_all, "NABLA_CUDNN=none");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(extents_at_the_edge_are_computed_there),
+    };
+    return cmocka_run_group_tests(tests, cards_open, cards_close);
+}
