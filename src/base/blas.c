@@ -11,6 +11,7 @@
 
 #include "base/blas_lib.h"
 #include "base/blas_own.h"
+#include "base/half.h"
 #include "base/memory.h"
 #include "base/pool.h"
 
@@ -268,7 +269,7 @@ static bool run_adapted(nb_product x, way w, double work)
 
 static bool multiply(const nb_product *x)
 {
-    bool half = x->dtype == NB_F16 || x->dtype == NB_BF16;
+    bool half = nb_dtype_is_half(x->dtype);
     assert(x->m >= 0 && x->n >= 0 && x->k >= 0);
     if (x->dtype != NB_F32 && x->dtype != NB_F64 && (!half || x->add))
         return nb_fail(NB_ETYPE,

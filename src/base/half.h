@@ -14,8 +14,15 @@
 #ifndef NB_BASE_HALF_H
 #define NB_BASE_HALF_H
 
+#include "nabla/dtype.h"
+
 #include <stdint.h>
 #include <string.h>
+
+static inline bool nb_dtype_is_half(nb_dtype d)
+{
+    return d == NB_F16 || d == NB_BF16;
+}
 
 static inline uint32_t nb_f32_bits(float x)
 {

@@ -2,6 +2,7 @@
  * down to all products that end in something else. */
 #include "lower/attention_match.h"
 
+#include "base/half.h"
 #include "core/axes.h"
 #include "core/convert.h"
 #include "lower/attention_form.h"
@@ -473,8 +474,7 @@ static int earlier(int a, const nb_attention_side *x)
 static bool takes(const match *m, const nb_attention_side *x)
 {
     nb_dtype d = line(m, m->f->q.line)->dtype;
-    return x->line < 0 ||
-           (line(m, x->line)->dtype == d && (d == NB_F16 || d == NB_BF16));
+    return x->line < 0 || (line(m, x->line)->dtype == d && nb_dtype_is_half(d));
 }
 
 static int64_t own_size(const match *m, const nb_attention_side *x)

@@ -1,6 +1,7 @@
 /* gemm.c - products as matrices: which axes are whose, and what is copied. */
 #include "lower/gemm.h"
 
+#include "base/half.h"
 #include "lower/look.h"
 #include "lower/loop.h"
 
@@ -304,7 +305,7 @@ static nb_nest *copy_nest(const form *from, const form *to, int t, nb_dtype d,
                           int64_t offset)
 {
     nb_nest *x = nb_alloc_zero(sizeof *x);
-    nb_dtype bits = d == NB_F16 || d == NB_BF16 ? NB_U16 : d;
+    nb_dtype bits = nb_dtype_is_half(d) ? NB_U16 : d;
     nb_nest_value load = {.kind = NB_NEST_LOAD, .dtype = bits, .stored = bits};
     nb_nest_value store = {
         .kind = NB_NEST_STORE, .dtype = bits, .stored = bits, .buffer = 1};

@@ -4,6 +4,7 @@
 #ifndef NB_LOWER_STEPS_H
 #define NB_LOWER_STEPS_H
 
+#include "base/half.h"
 #include "lower/fuse.h"
 
 typedef struct nb_maker {
@@ -29,7 +30,7 @@ int nb_maker_point(nb_maker *m, int k);
 /* What an element of that dtype is in registers. */
 static inline nb_dtype nb_wide(nb_dtype d)
 {
-    return d == NB_F16 || d == NB_BF16 ? NB_F32 : d;
+    return nb_dtype_is_half(d) ? NB_F32 : d;
 }
 
 #endif

@@ -8,6 +8,7 @@
  * 16-bit floats are multiplied in float32, integers modulo 2^64. */
 #include "ops/conv_work.h"
 
+#include "base/half.h"
 #include "base/memory.h"
 
 #include <string.h>
@@ -204,7 +205,7 @@ nb_conv_work nb_conv_phase(const nb_conv_work *w, int64_t i)
 
 static nb_dtype type_of(nb_dtype d)
 {
-    if (d == NB_F16 || d == NB_BF16) return NB_F32;
+    if (nb_dtype_is_half(d)) return NB_F32;
     return nb_dtype_is_float(d) ? d : NB_I64;
 }
 

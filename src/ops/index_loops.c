@@ -446,7 +446,7 @@ bool nb_index_write(const nb_kernel *k, const nb_pick *p, nb_combine how)
     const nb_view *x = &k->view[0], *list = &k->view[1];
     const nb_view *y = &k->view[k->nin];
     int64_t item = (int64_t)nb_dtype_size(x->dtype);
-    bool half = y->dtype == NB_F16 || y->dtype == NB_BF16;
+    bool half = nb_dtype_is_half(y->dtype);
     job j = {.points = {.index = &k->view[2], .strict = watched(k->call)},
              .work = how == NB_PUT_SET ? set_row : combining[y->dtype]};
     nb_copy((size_t)item, y->rank, y->size, (nb_side){y->data, y->stride},

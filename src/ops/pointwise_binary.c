@@ -4,6 +4,8 @@
  * depends on one, or on none. */
 #include "ops/pointwise.h"
 
+#include "base/half.h"
+
 #define BINARY .sig = "..., ... -> ..."
 
 TRANSPOSE(add, ct)
@@ -294,8 +296,8 @@ static nb_val half_step(nb_gen *g, const nb_val *x, nb_dtype d)
 static nb_val nextafter_body(nb_gen *g, const nb_val *x, const nb_call *c)
 {
     nb_dtype d = nb_dtype_of(X);
-    return d == NB_F16 || d == NB_BF16 ? half_step(g, x, d)
-                                       : nb_s_nextafter(g, x[0], x[1]);
+    return nb_dtype_is_half(d) ? half_step(g, x, d)
+                               : nb_s_nextafter(g, x[0], x[1]);
 }
 
 /* The neighbour moves as x does. */

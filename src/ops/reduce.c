@@ -5,6 +5,8 @@
  * Attributes begin with the axes, None for all. */
 #include "ops/reduce.h"
 
+#include "base/half.h"
+
 void nb_sign_axes(nb_text *t, int first, int rank)
 {
     nb_text_add(t, "...");
@@ -15,7 +17,7 @@ void nb_sign_axes(nb_text *t, int first, int rank)
 nb_tensor *nb_widen(nb_tensor *x)
 {
     nb_dtype d = nb_dtype_of(x);
-    return nb_cast(x, d == NB_F16 || d == NB_BF16 ? NB_F32 : d);
+    return nb_cast(x, nb_dtype_is_half(d) ? NB_F32 : d);
 }
 
 static bool is_reduced(const nb_call *c, int axis)

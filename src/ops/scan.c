@@ -5,6 +5,7 @@
  * side; most often m is 1. */
 #include "ops/reduce.h"
 
+#include "base/half.h"
 #include "base/pool.h"
 #include "core/convert.h"
 #include "ops/view.h"
@@ -147,7 +148,7 @@ static const void *rows(const nb_view *v, nb_dtype d, void *to)
 static bool scan_kernel(const nb_kernel *k, const scanner *by)
 {
     const nb_view *x = &k->view[k->nin - 1], *y = &k->view[k->nin];
-    bool half = y->dtype == NB_F16 || y->dtype == NB_BF16;
+    bool half = nb_dtype_is_half(y->dtype);
     nb_dtype d = half ? NB_F32 : y->dtype;
     int64_t count = nb_view_count(y);
     size_t bytes = (size_t)count * nb_dtype_size(d);

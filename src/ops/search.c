@@ -1,6 +1,7 @@
 /* search.c - places: of extremes, and of values in a sorted row. */
 #include "ops/reduce.h"
 
+#include "base/half.h"
 #include "core/convert.h"
 
 #include <string.h>
@@ -61,7 +62,7 @@ static void search_keys(search *s, const char *x, int64_t stride, int64_t from,
 static int64_t best_place(const nb_view *x, const char *at, bool least)
 {
     search s = {.dtype = x->dtype, .least = least};
-    bool half = x->dtype == NB_F16 || x->dtype == NB_BF16;
+    bool half = nb_dtype_is_half(x->dtype);
     bool together = x->stride[0] == 1 && !half;
     bool real = nb_dtype_is_float(x->dtype);
     int64_t n = x->size[0];

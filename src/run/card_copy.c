@@ -5,6 +5,7 @@
 #include "backend/cuda/build.h"
 #include "backend/cuda/memory.h"
 #include "backend/cuda/print/print.h"
+#include "base/half.h"
 #include "lower/look.h"
 
 #include <string.h>
@@ -12,7 +13,7 @@
 /* Halves stay as they are. */
 static nb_dtype as_bits(nb_dtype d)
 {
-    return d == NB_F16 || d == NB_BF16 ? NB_U16 : d;
+    return nb_dtype_is_half(d) ? NB_U16 : d;
 }
 
 enum { VECTOR = 16 }; /* bytes, at most */

@@ -8,6 +8,7 @@
 #include "core/convert.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/scalar.h"
+#include "base/half.h"
 
 #include <string.h>
 
@@ -27,11 +28,6 @@ nb_irt nb_irt_of(nb_dtype d)
     return d == NB_BOOL ? NB_IR_I1 : nb_irt_in_memory(d);
 }
 
-static bool is_short(nb_dtype d)
-{
-    return d == NB_F16 || d == NB_BF16;
-}
-
 /* Bits of a type as an integer of its width, sign extended. */
 nb_v nb_emit_const(nb_dtype d, double value)
 {
@@ -41,7 +37,7 @@ nb_v nb_emit_const(nb_dtype d, double value)
     nb_irt type = nb_irt_of(d);
     nb_write_f64(at, d, value);
     real = nb_read_f64(at, d);
-    bits = nb_read_i64(at, is_short(d) ? NB_I16 : d);
+    bits = nb_read_i64(at, nb_dtype_is_half(d) ? NB_I16 : d);
     if (type == NB_IR_F32 || type == NB_IR_F64) return nb_ir_float(type, real);
     return nb_ir_int(type, bits);
 }
@@ -270,7 +266,7 @@ static nb_v integer_to_real(nb_ir *ir, nb_v x, nb_dtype from, nb_dtype to)
     bool is_unsigned = nb_dtype_is_unsigned(from);
     const char *name = is_unsigned ? "uitofp" : "sitofp";
     size_t bytes = nb_dtype_size(from);
-    if (!is_short(to)) return nb_ir_cast(ir, name, x, nb_irt_of(to));
+    if (!nb_dtype_is_half(to)) return nb_ir_cast(ir, name, x, nb_irt_of(to));
     if (bytes == 8) {
         x = long_to_double(ir, x, is_unsigned);
         return real_to_real(ir, x, NB_F64, to);
@@ -306,7 +302,7 @@ static nb_v real_to_integer(nb_ir *ir, nb_v x, nb_dtype to)
 
 static nb_v to_bool(nb_ir *ir, nb_v x, nb_dtype from)
 {
-    if (is_short(from)) x = opk(ir, "and", x, 0x7fff);
+    if (nb_dtype_is_half(from)) x = opk(ir, "and", x, 0x7fff);
     const char *name = nb_ir_is_float(x) ? "fcmp une" : "icmp ne";
     return nb_ir_compare(ir, name, x, zero_of(x));
 }
@@ -321,7 +317,7 @@ nb_v nb_emit_convert(nb_ir *ir, nb_v x, nb_dtype from, nb_dtype to)
         return nb_dtype_is_float(to) ? integer_to_real(ir, x, from, to)
                                      : integer_to_integer(ir, x, from, to);
     if (nb_dtype_is_float(to)) return real_to_real(ir, x, from, to);
-    if (is_short(from)) x = real_to_real(ir, x, from, NB_F32);
+    if (nb_dtype_is_half(from)) x = real_to_real(ir, x, from, NB_F32);
     return real_to_integer(ir, x, to);
 }
 

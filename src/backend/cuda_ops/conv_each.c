@@ -6,6 +6,7 @@
 #include "backend/cuda_ops/conv.h"
 #include "backend/cuda_ops/makers.h"
 #include "backend/cuda_ops/text.h"
+#include "base/half.h"
 #include "base/memory.h"
 #include "lower/passes.h"
 
@@ -37,11 +38,6 @@ typedef struct job {
     nb_card_code *code[KERNELS];
 } job;
 
-static bool is_half(nb_dtype d)
-{
-    return d == NB_F16 || d == NB_BF16;
-}
-
 static bool build(job *j, nb_dtype d, bool large)
 {
     nb_text t = {0};
@@ -53,12 +49,12 @@ static bool build(job *j, nb_dtype d, bool large)
                                        : "u64",
                 large ? "i64" : "i32");
     nb_text_add(&t, "#define LOAD %s\n#define STORE %s\n%s",
-                !is_half(d)   ? ""
-                : d == NB_F16 ? "load_f16"
-                              : "load_bf16",
-                !is_half(d)   ? ""
-                : d == NB_F16 ? "store_f16"
-                              : "store_bf16",
+                !nb_dtype_is_half(d) ? ""
+                : d == NB_F16        ? "load_f16"
+                                     : "load_bf16",
+                !nb_dtype_is_half(d) ? ""
+                : d == NB_F16        ? "store_f16"
+                                     : "store_bf16",
                 text);
     nb_card_source source[KERNELS] = {{nb_text_get(&t), "conv_each"},
                                       {nb_text_get(&t), "conv_add"}};

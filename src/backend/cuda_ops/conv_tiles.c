@@ -8,6 +8,7 @@
 #include "backend/cuda_ops/conv.h"
 #include "backend/cuda_ops/makers.h"
 #include "backend/cuda_ops/text.h"
+#include "base/half.h"
 #include "base/memory.h"
 #include "lower/passes.h"
 
@@ -68,11 +69,6 @@ typedef struct job {
 
 /* Code */
 
-static bool is_half(nb_dtype d)
-{
-    return d == NB_F16 || d == NB_BF16;
-}
-
 static void begin(nb_text *t, const job *j)
 {
     nb_text_add(t, "%s\n", nb_dims_text);
@@ -86,7 +82,7 @@ static bool build(job *j)
     nb_text t = {0}, u = {0};
     begin(&t, j);
     nb_tiles_loop(&t, &j->tile);
-    nb_text_add(&t, "%s\n", is_half(j->tile.a) ? halves : floats);
+    nb_text_add(&t, "%s\n", nb_dtype_is_half(j->tile.a) ? halves : floats);
     begin(&u, j);
     nb_text_add(&u, "%s\n", add);
     nb_card_source source[KERNELS] = {{nb_text_get(&t), "multiply"},

@@ -3,6 +3,7 @@
 #include "backend/cuda_ops/dims.h"
 #include "backend/cuda_ops/makers.h"
 #include "backend/cuda_ops/text.h"
+#include "base/half.h"
 #include "base/memory.h"
 #include "ops/conv.h"
 
@@ -33,7 +34,7 @@ typedef struct job {
 static bool build(job *j, nb_dtype d)
 {
     nb_text t = {0};
-    bool half = d == NB_F16 || d == NB_BF16;
+    bool half = nb_dtype_is_half(d);
     nb_text_add(&t, "%s%s\ntypedef %s X;\ntypedef %s V;\n", nb_dims_text,
                 nb_halves_text, nb_card_type(d),
                 d == NB_F64 ? "double" : "float");

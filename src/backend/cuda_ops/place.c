@@ -6,6 +6,7 @@
 #include "backend/cuda_ops/dims.h"
 #include "backend/cuda_ops/sort.h"
 #include "backend/cuda_ops/text.h"
+#include "base/half.h"
 #include "core/debug.h"
 #include "ops/index.h"
 
@@ -135,15 +136,10 @@ static const char *both(nb_combine how, nb_dtype d)
     }
 }
 
-static bool is_half(nb_dtype d)
-{
-    return d == NB_F16 || d == NB_BF16;
-}
-
 /* Halves are gathered in float and rounded once. */
 static void define(nb_text *t, nb_combine how, nb_dtype d)
 {
-    bool half = is_half(d);
+    bool half = nb_dtype_is_half(d);
     const char *name = d == NB_F16 ? "f16" : "bf16";
     nb_text_add(t, "%s", half ? nb_halves_text : "");
     nb_text_add(t, "\n#define T %s\n#define V %s\n", nb_card_type(d),
@@ -260,7 +256,7 @@ static int bits_of(int64_t n)
 
 static size_t part_bytes(const runs *q, nb_combine how, nb_dtype d)
 {
-    size_t wide = is_half(d) ? sizeof(float) : nb_dtype_size(d);
+    size_t wide = nb_dtype_is_half(d) ? sizeof(float) : nb_dtype_size(d);
     int64_t parts = 2 * q->batch.count * q->chunks * q->row.count;
     return how == NB_PUT_SET || q->chunks < 2 ? 0 : (size_t)parts * wide;
 }

@@ -6,6 +6,7 @@
 
 #include "backend/cuda_ops/dims.h"
 #include "backend/cuda_ops/text.h"
+#include "base/half.h"
 
 static const char text[] =
 #include "backend/cuda_ops/scan.cu"
@@ -28,11 +29,6 @@ typedef struct scan {
     nb_card_code *code[KERNELS];
 } scan;
 
-static bool is_half(nb_dtype d)
-{
-    return d == NB_F16 || d == NB_BF16;
-}
-
 /* Integers wrap in 64 bits; halves are added up in float. */
 static const char *wide(nb_dtype d)
 {
@@ -46,9 +42,9 @@ static void define_type(nb_text *t, const char *name, nb_dtype d)
 {
     nb_text_add(t, "#define %s %s\n#define LOAD_%s %s\n", name, nb_card_type(d),
                 name,
-                !is_half(d)   ? ""
-                : d == NB_F16 ? "load_f16"
-                              : "load_bf16");
+                !nb_dtype_is_half(d) ? ""
+                : d == NB_F16        ? "load_f16"
+                                     : "load_bf16");
 }
 
 static bool build(scan *s, const nb_call *c, const nb_batch *b)
@@ -61,9 +57,9 @@ static bool build(scan *s, const nb_call *c, const nb_batch *b)
     define_type(&t, "F", b->view[s->f].dtype);
     define_type(&t, "Y", y);
     nb_text_add(&t, "#define V %s\n#define STORE %s\n", wide(y),
-                !is_half(y)   ? ""
-                : y == NB_F16 ? "store_f16"
-                              : "store_bf16");
+                !nb_dtype_is_half(y) ? ""
+                : y == NB_F16        ? "store_f16"
+                                     : "store_bf16");
     nb_text_add(&t, "#define LINEAR %d\n#define PRODUCT %d\n", linear,
                 product && !linear);
     nb_text_add(&t, "#define START %d\n%s", product && !linear, text);

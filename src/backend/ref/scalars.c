@@ -1,6 +1,8 @@
 /* scalars.c - the table of instructions by compute type. */
 #include "backend/ref/scalars.h"
 
+#include "base/half.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -194,7 +196,7 @@ nb_run *nb_scalar_run(nb_scalar s, nb_dtype compute)
 
 nb_dtype nb_compute_type(nb_dtype d)
 {
-    return d == NB_F16 || d == NB_BF16 ? NB_F32 : d;
+    return nb_dtype_is_half(d) ? NB_F32 : d;
 }
 
 void nb_reduce_run(nb_reduce r, nb_dtype compute, void *acc, const void *a,

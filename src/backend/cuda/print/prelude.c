@@ -2,6 +2,7 @@
  * an instruction is its row in scalars.def, whose text is C for any target. */
 #include "backend/cuda/print/prelude.h"
 
+#include "base/half.h"
 #include "core/convert.h"
 
 #include <math.h>
@@ -190,11 +191,6 @@ const char *nb_cuda_stored(nb_dtype d)
     return types[d].stored;
 }
 
-static bool is_half(nb_dtype d)
-{
-    return d == NB_F16 || d == NB_BF16;
-}
-
 void nb_cuda_scalar_name(nb_text *t, nb_scalar s, nb_dtype compute)
 {
     nb_text_add(t, "s_%s_%s", nb_scalar_name(s), types[compute].type);
@@ -281,15 +277,16 @@ static void to_integer(nb_text *t, nb_dtype from, nb_dtype to)
 static void conversion(nb_text *t, nb_dtype from, nb_dtype to)
 {
     bool real = nb_dtype_is_float(from);
-    if (is_half(from) && (to == NB_F32 || to == NB_F64)) return;
-    if (is_half(to) && (from == NB_F32 || from == NB_F64)) return;
+    if (nb_dtype_is_half(from) && (to == NB_F32 || to == NB_F64)) return;
+    if (nb_dtype_is_half(to) && (from == NB_F32 || from == NB_F64)) return;
     nb_text_add(t, "FN %s c_%s_%s(%s x)\n{\n",
-                is_half(to) ? "u16" : types[to].type, types[from].type,
-                types[to].type, is_half(from) ? "u16" : types[from].type);
-    if (is_half(from))
+                nb_dtype_is_half(to) ? "u16" : types[to].type, types[from].type,
+                types[to].type,
+                nb_dtype_is_half(from) ? "u16" : types[from].type);
+    if (nb_dtype_is_half(from))
         nb_text_add(t, "    return c_f32_%s(c_%s_f32(x));\n", types[to].type,
                     types[from].type);
-    else if (is_half(to))
+    else if (nb_dtype_is_half(to))
         nb_text_add(t, "    return c_f64_%s((f64)x);\n", types[to].type);
     else if (to == NB_BOOL)
         nb_text_add(t, "    return x != 0;\n");
@@ -316,7 +313,7 @@ static void need_conversion(written *w, nb_dtype from, nb_dtype to)
 {
     if (from == to || w->conversion[from][to]) return;
     w->conversion[from][to] = true;
-    if (is_half(from) && to != NB_F32 && to != NB_F64)
+    if (nb_dtype_is_half(from) && to != NB_F32 && to != NB_F64)
         need_conversion(w, NB_F32, to);
     conversion(w->t, from, to);
 }
@@ -349,7 +346,7 @@ static bool divides(const nb_nest_value *v)
 
 static bool halves_it(const nb_nest_value *v)
 {
-    return is_half(v->stored) || is_half(v->dtype);
+    return nb_dtype_is_half(v->stored) || nb_dtype_is_half(v->dtype);
 }
 
 static bool is_of_floats(const nb_nest_value *v)

@@ -2,6 +2,7 @@
 #include "backend/cuda/print/walk.h"
 
 #include "base/error.h"
+#include "base/half.h"
 
 enum {
     MAP_THREADS = 256,
@@ -252,7 +253,7 @@ bool nb_cuda_is_paired(const nb_cuda_walk *w, int k)
         return false;
     if (!most && (!least || w->ragged)) return false;
     const nb_nest_value *of = &w->nest->value[v->arg[0]];
-    bool half = !w->columns && (of->stored == NB_BF16 || of->stored == NB_F16);
+    bool half = !w->columns && nb_dtype_is_half(of->stored);
     return half && of->kind == NB_NEST_LOAD && nb_cuda_is_vector(w, of);
 }
 
@@ -296,7 +297,7 @@ int nb_cuda_unrounded(const nb_cuda_walk *w, int k)
 bool nb_cuda_is_packed(const nb_cuda_walk *w, int k)
 {
     const nb_nest_value *v = &w->nest->value[k];
-    bool half = v->stored == NB_BF16 || v->stored == NB_F16;
+    bool half = nb_dtype_is_half(v->stored);
     return v->kind == NB_NEST_STORE && half && nb_cuda_is_vector(w, v) &&
            (w->inside[k] || !w->columns) &&
            w->nest->value[v->arg[0]].dtype == NB_F32;

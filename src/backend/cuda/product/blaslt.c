@@ -8,6 +8,7 @@
 #include "backend/cuda/find.h"
 #include "backend/cuda/parts.h"
 #include "base/dl.h"
+#include "base/half.h"
 #include "base/memory.h"
 
 #include <pthread.h>
@@ -96,11 +97,6 @@ static int type_of(nb_dtype d)
            : d == NB_F16  ? R_16F
            : d == NB_BF16 ? R_16BF
                           : R_32F;
-}
-
-static bool is_narrow(nb_dtype d)
-{
-    return d == NB_F16 || d == NB_BF16;
 }
 
 /* A matrix of r x c elements: its layout, and whether it is then transposed. */
@@ -317,7 +313,7 @@ static bool fits(const nb_gemm *g)
     int64_t ld = nb_matrix_leap(g->m, g->n, g->c.row, g->c.column);
     bool ends = g->end == NB_END_GELU || g->end == NB_END_GELU_SLOPE;
     bool same = g->c.dtype == g->a.dtype ||
-                (is_narrow(g->a.dtype) && g->c.dtype == NB_F32);
+                (nb_dtype_is_half(g->a.dtype) && g->c.dtype == NB_F32);
     int64_t batch = g->nouter ? g->outer[g->nouter - 1] : 1;
     if (!goes_beside(g, &g->bias) || !goes_beside(g, &g->add) ||
         !goes_beside(g, &g->kept))
@@ -325,7 +321,7 @@ static bool fits(const nb_gemm *g)
     return g->m > 0 && g->n > 0 && g->k > 0 && g->m <= INT32_MAX &&
            g->n <= INT32_MAX && g->k <= INT32_MAX && batch <= INT32_MAX &&
            g->a.dtype == g->b.dtype && nb_dtype_is_float(g->a.dtype) && same &&
-           (!ends || is_narrow(g->c.dtype)) &&
+           (!ends || nb_dtype_is_half(g->c.dtype)) &&
            (g->kept.buffer < 0 || ld % 8 == 0);
 }
 

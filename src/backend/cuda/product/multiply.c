@@ -5,6 +5,7 @@
 
 #include "backend/cuda/build.h"
 #include "backend/cuda/product/tiles.h"
+#include "base/half.h"
 #include "base/memory.h"
 #include "lower/passes.h"
 
@@ -44,11 +45,6 @@ typedef struct multiply {
     unsigned grid[3], threads, shared;
 } multiply;
 
-static bool is_half(nb_dtype d)
-{
-    return d == NB_F16 || d == NB_BF16;
-}
-
 static void turn(nb_gemm_part *p)
 {
     int64_t row = p->row;
@@ -72,7 +68,7 @@ bool nb_multiply_takes(const nb_gemm *g)
 {
     double elements = (double)g->m * (double)g->n;
     bool same = g->c.dtype == g->a.dtype ||
-                (is_half(g->a.dtype) && g->c.dtype == NB_F32);
+                (nb_dtype_is_half(g->a.dtype) && g->c.dtype == NB_F32);
     const nb_gemm_beside *beside[] = {&g->add, &g->bias, &g->kept};
     for (int i = 0; i < 3; i++)
         same =
@@ -140,7 +136,7 @@ static void write_all(nb_text *t, const multiply *x)
     define(t, "END", g->end);
     nb_text_add(t, "%s\n", ends);
     nb_tiles_loop(t, &x->tile);
-    nb_text_add(t, "%s\n", is_half(g->a.dtype) ? halves : floats);
+    nb_text_add(t, "%s\n", nb_dtype_is_half(g->a.dtype) ? halves : floats);
 }
 
 static void find_arguments(multiply *x)

@@ -2,6 +2,8 @@
  */
 #include "backend/cuda/product/tiles.h"
 
+#include "base/half.h"
+
 #define NB_CUDA(...) #__VA_ARGS__
 
 static const char place[] =
@@ -13,11 +15,6 @@ static const char halves[] =
 static const char floats[] =
 #include "backend/cuda/product/tiles_floats.cu"
     ;
-
-static bool is_half(nb_dtype d)
-{
-    return d == NB_F16 || d == NB_BF16;
-}
 
 #define SIZE(m, n, k, of_m, of_n, s)                                   \
     {                                                                  \
@@ -33,8 +30,10 @@ int nb_tiles_all(nb_dtype a, const nb_tiles **list)
                                          SIZE(128, 64, 16, 8, 4, 2),
                                          SIZE(64, 64, 16, 4, 4, 2)};
     static const nb_tiles of_doubles[] = {SIZE(64, 64, 8, 4, 4, 2)};
-    *list = is_half(a) ? of_halves : a == NB_F64 ? of_doubles : of_floats;
-    return is_half(a) ? 4 : a == NB_F64 ? 1 : 3;
+    *list = nb_dtype_is_half(a) ? of_halves
+            : a == NB_F64       ? of_doubles
+                                : of_floats;
+    return nb_dtype_is_half(a) ? 4 : a == NB_F64 ? 1 : 3;
 }
 
 nb_tiles nb_tiles_sized(const nb_tiles *t, const nb_tiles *size)
@@ -47,7 +46,7 @@ nb_tiles nb_tiles_sized(const nb_tiles *t, const nb_tiles *size)
 
 unsigned nb_tiles_threads(const nb_tiles *t)
 {
-    int each = is_half(t->a) ? 32 : 1;
+    int each = nb_dtype_is_half(t->a) ? 32 : 1;
     return (unsigned)(t->bm / t->wm * (t->bn / t->wn) * each);
 }
 
@@ -59,7 +58,7 @@ static int tile_of(bool turned, int rows, int columns)
 
 size_t nb_tiles_shared(const nb_tiles *t)
 {
-    if (!is_half(t->a)) return 0;
+    if (!nb_dtype_is_half(t->a)) return 0;
     return 2 * (size_t)t->stages *
            (size_t)(tile_of(t->a_turned, t->bm, t->bk) +
                     tile_of(t->b_turned, t->bk, t->bn));
@@ -67,7 +66,7 @@ size_t nb_tiles_shared(const nb_tiles *t)
 
 static void write_types(nb_text *t, const nb_tiles *k)
 {
-    bool half = is_half(k->a), narrow = is_half(k->c);
+    bool half = nb_dtype_is_half(k->a), narrow = nb_dtype_is_half(k->c);
     const char *w = k->a == NB_F64 ? "double" : "float";
     nb_text_add(t, "typedef unsigned short u16;\ntypedef unsigned u32;\n"
                    "typedef long long i64;\n"
@@ -128,10 +127,11 @@ void nb_tiles_begin(nb_text *t, const nb_tiles *k)
                 (int)nb_tiles_threads(k), (int)(16 / nb_dtype_size(k->a)),
                 k->a_turned, k->b_turned, tile_of(k->a_turned, k->bm, k->bk),
                 tile_of(k->b_turned, k->bk, k->bn));
-    if (is_half(k->a)) write_instruction(t, k->a == NB_F16 ? "f16" : "bf16");
+    if (nb_dtype_is_half(k->a))
+        write_instruction(t, k->a == NB_F16 ? "f16" : "bf16");
 }
 
 void nb_tiles_loop(nb_text *t, const nb_tiles *k)
 {
-    nb_text_add(t, "%s\n%s\n", place, is_half(k->a) ? halves : floats);
+    nb_text_add(t, "%s\n%s\n", place, nb_dtype_is_half(k->a) ? halves : floats);
 }
