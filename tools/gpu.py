@@ -14,9 +14,10 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 FOLDER = Path("build/gpu")
 LONGEST = 420  # seconds of a process
@@ -180,6 +181,12 @@ def counted_by_pytest(said: str, ok: bool) -> tuple[int, int]:
     return passed, failed + errors or int(not ok)
 
 
+def end(process: subprocess.Popen[bytes]) -> None:
+    """It and what it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
 class Runs:
     """Parts under way, and what came of those that have ended."""
 
@@ -187,30 +194,44 @@ class Runs:
         self.counted = counted
         self.lock = Lock()
         self.begun = time.monotonic()
-        self.now: set[str] = set()
+        self.now: dict[str, subprocess.Popen[bytes]] = {}
         self.results: list[Result] = []
 
     def say(self, *words: object) -> None:
         print(f"{time.monotonic() - self.begun:6.1f} s ", *words, flush=True)
 
-    def run(self, part: Part) -> None:
+    def begin(self, part: Part, to: IO[str]) -> subprocess.Popen[bytes]:
+        """As the first of a group of processes."""
         with self.lock:
-            self.now.add(part.title)
             self.say("     begins", part.title)
+            self.now[part.title] = subprocess.Popen(
+                part.command,
+                stdout=to,
+                stderr=subprocess.STDOUT,
+                env=environment(part),
+                start_new_session=True,
+            )
+            return self.now[part.title]
+
+    def run(self, part: Part) -> None:
         begun = time.monotonic()
         log = FOLDER / f"{Path(part.test.name).name}.{part.number}.log"
         with log.open("w") as to:
+            process = self.begin(part, to)
             try:
-                status = subprocess.run(
-                    part.command,
-                    stdout=to,
-                    stderr=subprocess.STDOUT,
-                    env=environment(part),
-                    timeout=LONGEST,
-                ).returncode
+                status = process.wait(LONGEST)
             except subprocess.TimeoutExpired:
+                end(process)
+                process.wait()
                 status = -1
         self.ended(part, status, log, time.monotonic() - begun)
+
+    def cut_short(self, *_: object) -> None:
+        """There is no more time: says what runs, and ends it."""
+        self.say("cut short in", ", ".join(sorted(self.now)))
+        for process in list(self.now.values()):
+            end(process)
+        os._exit(1)
 
     def ended(self, part: Part, status: int, log: Path, took: float) -> None:
         said = log.read_text(errors="replace")
@@ -220,7 +241,7 @@ class Runs:
         else:
             passed, failed = self.counted(said, status in (0, 77))
         with self.lock:
-            self.now.discard(part.title)
+            del self.now[part.title]
             self.results.append(Result(part.test, passed, failed, took))
             if failed:
                 print(said[-6000:])
@@ -249,12 +270,8 @@ def run_all(counted: Counted) -> list[Result]:
     """All tests; what a program said is counted by the function."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     runs = Runs(counted)
-
-    def cut_short(*_: object) -> None:
-        runs.say("cut short in", ", ".join(sorted(runs.now)))
-        os._exit(1)
-
-    signal.signal(signal.SIGTERM, cut_short)
+    signal.signal(signal.SIGTERM, runs.cut_short)
+    signal.signal(signal.SIGINT, runs.cut_short)
     for part in parts_of(FILLING):
         runs.run(part)
     with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
