@@ -186,10 +186,12 @@ static int body(nb_maker *m, int k)
     for (int i = 0; i < NB_MAX_SCALAR_IN; i++)
         v[i] = -1;
     bool copies = c.op->scalar == NB_S_copy;
+    bool sums = nb_axes_reduce(m->f->axes[k]);
     for (int i = 0; i < c.nin; i++) {
         nb_dtype is = (nb_dtype)c.in[i]->dtype;
-        /* What is cast is rounded once: not to float32 on its way to less. */
-        bool own = copies && nb_dtype_size(is) >= 4;
+        /* What is cast is rounded once: not to float32 on its way to less;
+         * but terms of a sum are as wide as the sum is. */
+        bool own = copies && !sums && nb_dtype_size(is) >= 4;
         nb_dtype want = g.in_bool[i] ? NB_BOOL : own ? is : compute;
         if ((v[i] = nb_maker_operand(m, k, i, want)) < 0) return -1;
     }

@@ -658,6 +658,12 @@ def test_sums_of_integers_are_64_bits_wide(dtype):
             wide,
         )
         same(nb.trace(x), np.sum(a[0, :4], dtype=wide), wide)
+        same(nb.compile(lambda x: nb.sum(x, 1))(x), total, wide)
+        same(
+            nb.compile(lambda x: nb.prod(x[:, :4], 1))(x),
+            np.prod(a[:, :4], 1, dtype=wide),
+            wide,
+        )
 
 
 def test_sums_in_a_dtype_that_is_asked_for():
