@@ -448,6 +448,22 @@ if INSIDE:
         y = nb.logical_not(nb.constant(x, device="gpu").T)
         np.testing.assert_array_equal(y.numpy(), ~x.T)
 
+    def test_long_integers_are_rounded_once() -> None:
+        x = [2**62 + 2**54 + 1, -(2**62) - 2**54 - 1, 2**62 + 2**54]
+        for dtype in ("int64", "uint64"):
+            some = np.array(x).astype(dtype)
+            y = nb.constant(some, device="gpu").astype(nb.bfloat16)
+            want = nb.constant(some, device="cpu").astype(nb.bfloat16)
+            assert y.astype(nb.float64).numpy()[0] == 2.0**62 + 2.0**55
+            np.testing.assert_array_equal(
+                y.astype(nb.float64).numpy(), want.astype(nb.float64).numpy()
+            )
+
+    def test_sums_are_as_wide_as_their_dtype() -> None:
+        x = np.full((3, 70), 2**31 - 1, np.int32)
+        y = nb.sum(nb.constant(x, device="gpu"), 1)
+        np.testing.assert_array_equal(y.numpy(), [70 * (2**31 - 1)] * 3)
+
     def test_vmap() -> None:
         compare(
             nb.vmap(lambda x, w: nb.softmax(x @ w), in_axes=(0, None)), X, W

@@ -486,10 +486,22 @@ static inline unsigned long long sim_ull(double x)
     {                                             \
         return sim_##to(ceil((double)x));         \
     }
+
+/* Of the two floats beside x, y the nearer one, that nearer to 0. */
+static inline float sim_to_zero(float y, long double x)
+{
+    bool further = x < 0 ? y < x : y > x;
+    return further ? nextafterf(y, 0.0f) : y;
+}
+
 #define SIM_TO_REAL(from, From)                       \
     static inline float __##from##2float_rn(From x)   \
     {                                                 \
         return (float)x;                              \
+    }                                                 \
+    static inline float __##from##2float_rz(From x)   \
+    {                                                 \
+        return sim_to_zero((float)x, (long double)x); \
     }                                                 \
     static inline double __##from##2double_rn(From x) \
     {                                                 \
@@ -516,8 +528,7 @@ static inline float __double2float_rn(double x)
 
 static inline float __double2float_rz(double x)
 {
-    float y = (float)x;
-    return fabs((double)y) > fabs(x) ? nextafterf(y, 0.0f) : y;
+    return sim_to_zero((float)x, x);
 }
 
 #endif

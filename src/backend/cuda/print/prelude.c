@@ -92,8 +92,8 @@ static const char arithmetic[] =
     "#define nb_shr(a, b) ((b) < 0 || (b) >= WIDTH(T) "
     "? ((a) < 0 ? (T)-1 : (T)0) : (T)((a) >> (int)(b)))\n";
 
-/* Halves.  Going through float could round a double twice: what it loses is
- * kept in the last bit (round to odd). */
+/* Halves.  Going through float could round a double or a long integer twice:
+ * what it loses is kept in the last bit (round to odd). */
 static const char halves[] =
     "FN f32 c_f16_f32(u16 h)\n"
     "{\n"
@@ -117,17 +117,29 @@ static const char halves[] =
     "    asm(\"cvt.rn.bf16.f32 %0, %1;\" : \"=h\"(h) : \"f\"(x));\n"
     "    return h;\n"
     "}\n"
-    "FN f32 to_odd(f64 x)\n"
+    "FN f32 odd(f32 y, bool exact)\n"
+    "{\n"
+    "    return exact ? y : __int_as_float(__float_as_int(y) | 1);\n"
+    "}\n"
+    "FN f32 odd_f64(f64 x)\n"
     "{\n"
     "    f32 y = __double2float_rz(x);\n"
-    "    u32 bits = __float_as_int(y);\n"
-    "    bool exact = (f64)y == x || x != x;\n"
-    "    return __int_as_float(exact ? bits : bits | 1);\n"
+    "    return odd(y, (f64)y == x || x != x);\n"
+    "}\n"
+    "FN f32 odd_i64(i64 x)\n"
+    "{\n"
+    "    f32 y = __ll2float_rz(x);\n"
+    "    return odd(y, (i64)y == x);\n"
+    "}\n"
+    "FN f32 odd_u64(u64 x)\n"
+    "{\n"
+    "    f32 y = __ull2float_rz(x);\n"
+    "    return odd(y, (u64)y == x);\n"
     "}\n"
     "FN f64 c_f16_f64(u16 h) { return c_f16_f32(h); }\n"
     "FN f64 c_bf16_f64(u16 h) { return c_bf16_f32(h); }\n"
-    "FN u16 c_f64_f16(f64 x) { return c_f32_f16(to_odd(x)); }\n"
-    "FN u16 c_f64_bf16(f64 x) { return c_f32_bf16(to_odd(x)); }\n";
+    "FN u16 c_f64_f16(f64 x) { return c_f32_f16(odd_f64(x)); }\n"
+    "FN u16 c_f64_bf16(f64 x) { return c_f32_bf16(odd_f64(x)); }\n";
 
 /* One instruction each; a NaN stays one. */
 static const char extremes[] =
@@ -285,6 +297,9 @@ static void conversion(nb_text *t, nb_dtype from, nb_dtype to)
                 nb_dtype_is_half(from) ? "u16" : types[from].type);
     if (nb_dtype_is_half(from))
         nb_text_add(t, "    return c_f32_%s(c_%s_f32(x));\n", types[to].type,
+                    types[from].type);
+    else if (nb_dtype_is_half(to) && nb_dtype_size(from) == 8)
+        nb_text_add(t, "    return c_f32_%s(odd_%s(x));\n", types[to].type,
                     types[from].type);
     else if (nb_dtype_is_half(to))
         nb_text_add(t, "    return c_f64_%s((f64)x);\n", types[to].type);
