@@ -1,7 +1,7 @@
 NB_CUDA(
 static __device__ __forceinline__ V load(T x)
 {
-    return LOAD(x);
+    return LOAD_T(x);
 }
 
 static __device__ __forceinline__ V both(V a, V b)
@@ -78,7 +78,7 @@ place_rows(const T *u, T *y, const u32 *keys, const u32 *numbers, V *parts,
             V sum = load(begins ? *at : from[dims_at(q.point, 1, number[s])]);
             sum = sum_of(q, from, number, first, t, sum);
             if (begins && ends)
-                *at = (T)STORE(sum);
+                *at = (T)STORE_T(sum);
             else
                 *part_at(q, parts, chunk, begins, r) = sum;
         }
@@ -106,7 +106,7 @@ place_join(T *y, const u32 *keys, V *parts, const runs q, int team)
         i64 next = chunk + 1;
         for (i64 s = end; s < points && key[s] == mine; s += CHUNK)
             sum = both(sum, *part_at(q, parts, next++, 0, r));
-        to[dims_at(q.row, 0, r)] = (T)STORE(sum);
+        to[dims_at(q.row, 0, r)] = (T)STORE_T(sum);
     }
 }
 

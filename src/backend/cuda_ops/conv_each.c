@@ -6,7 +6,6 @@
 #include "backend/cuda_ops/conv.h"
 #include "backend/cuda_ops/makers.h"
 #include "backend/cuda_ops/text.h"
-#include "base/half.h"
 #include "base/memory.h"
 #include "lower/passes.h"
 
@@ -42,20 +41,12 @@ static bool build(job *j, nb_dtype d, bool large)
 {
     nb_text t = {0};
     nb_text_add(&t, "%s%s\n", nb_dims_text, nb_halves_text);
-    nb_text_add(&t, "typedef %s X;\ntypedef %s V;\ntypedef %s I;\n",
-                nb_card_type(d),
+    nb_card_define(&t, "X", d);
+    nb_text_add(&t, "typedef %s V;\ntypedef %s I;\n%s",
                 d == NB_F64            ? "double"
                 : nb_dtype_is_float(d) ? "float"
                                        : "u64",
-                large ? "i64" : "i32");
-    nb_text_add(&t, "#define LOAD %s\n#define STORE %s\n%s",
-                !nb_dtype_is_half(d) ? ""
-                : d == NB_F16        ? "load_f16"
-                                     : "load_bf16",
-                !nb_dtype_is_half(d) ? ""
-                : d == NB_F16        ? "store_f16"
-                                     : "store_bf16",
-                text);
+                large ? "i64" : "i32", text);
     nb_card_source source[KERNELS] = {{nb_text_get(&t), "conv_each"},
                                       {nb_text_get(&t), "conv_add"}};
     if (nb_pass_is_dumped("code")) nb_pass_dump("code", source[EACH].text);

@@ -75,7 +75,7 @@ static __device__ __forceinline__ V sum_of(const conv &c, const place &p,
                      in * c.fs[3];
         for (I tap = 0; tap < (I)c.l[2].taps; tap++) {
             i64 at = read_at(c.l[2], p.at[2], tap);
-            if (at >= 0) sum += (V)LOAD(x[at * c.xs[3]]) * (V)LOAD(f[tap * c.fs[2]]);
+            if (at >= 0) sum += (V)LOAD_X(x[at * c.xs[3]]) * (V)LOAD_X(f[tap * c.fs[2]]);
         }
     }
     return sum;
@@ -94,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_each(const conv c)
         if (c.parts > 1)
             c.sums[k] = sum;
         else
-            c.y[i] = (X)STORE(sum);
+            c.y[i] = (X)STORE_X(sum);
     }
 }
 
@@ -105,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_add(const conv c)
         V sum = c.sums[i];
         for (int part = 1; part < (int)c.parts; part++)
             sum += c.sums[part * c.count + i];
-        c.y[i] = (X)STORE(sum);
+        c.y[i] = (X)STORE_X(sum);
     }
 }
 )

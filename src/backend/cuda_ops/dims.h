@@ -33,6 +33,10 @@ extern const char nb_halves_text[];
 /* The name of the type of an element in memory; 16-bit floats are bits. */
 const char *nb_card_type(nb_dtype d);
 
+/* Defines a name as that type; LOAD_name of an element is a number, and
+ * STORE_name of a number an element. */
+void nb_card_define(nb_text *t, const char *name, nb_dtype d);
+
 /* Types and dims, and for elements of a dtype: T, as bits; K, a key; TOP, the
  * highest bit of those that count; key_of(x). */
 void nb_card_keys_text(nb_text *t, nb_dtype d);

@@ -5,8 +5,6 @@ struct axis {
 };
 
 struct fold {
-    const X *x;
-    X *y;
     i64 count, channels, channel_step;
     axis a[3];
     dims lanes;
@@ -20,7 +18,8 @@ static __device__ __forceinline__ i64 window_of(const axis &a, i64 place, i64 k)
     return from / a.stride < a.windows ? from / a.stride : -1;
 }
 
-extern "C" __global__ void __launch_bounds__(256) fold_each(const fold f)
+extern "C" __global__ void __launch_bounds__(256)
+fold_each(const fold f, const at where)
 {
     for (i64 i = blockIdx.x * 256ll + threadIdx.x; i < f.count;
          i += gridDim.x * 256ll) {
@@ -30,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(256) fold_each(const fold f)
             at[d] = left % f.a[d].size;
             left /= f.a[d].size;
         }
-        const X *x = f.x + dims_at(f.lanes, 0, left) +
+        const X *x = (const X *)where.in[0] + dims_at(f.lanes, 0, left) +
                      i % f.channels * f.channel_step;
         V sum = 0;
         for (i64 j = 0; j < f.a[0].taps; j++) {
@@ -44,12 +43,12 @@ extern "C" __global__ void __launch_bounds__(256) fold_each(const fold f)
                 for (i64 l = 0; l < f.a[2].taps; l++) {
                     i64 c = window_of(f.a[2], at[2], l);
                     if (c >= 0)
-                        sum += (V)LOAD(row[c * f.a[2].step +
+                        sum += (V)LOAD_X(row[c * f.a[2].step +
                                            l * f.a[2].tap_step]);
                 }
             }
         }
-        f.y[i] = (X)STORE(sum);
+        ((X *)where.out)[i] = (X)STORE_X(sum);
     }
 }
 )

@@ -19,6 +19,17 @@ const char *nb_card_type(nb_dtype d)
     return types[d];
 }
 
+void nb_card_define(nb_text *t, const char *name, nb_dtype d)
+{
+    const char *half = d == NB_F16 ? "f16" : d == NB_BF16 ? "bf16" : NULL;
+    nb_text_add(t, "#define %s %s\n", name, nb_card_type(d));
+    if (half)
+        nb_text_add(t, "#define LOAD_%s load_%s\n#define STORE_%s store_%s\n",
+                    name, half, name, half);
+    else
+        nb_text_add(t, "#define LOAD_%s\n#define STORE_%s\n", name, name);
+}
+
 /* How bits of an element become a key, in the lowest bits of one. */
 void nb_card_keys_text(nb_text *t, nb_dtype d)
 {

@@ -140,14 +140,9 @@ static const char *both(nb_combine how, nb_dtype d)
 static void define(nb_text *t, nb_combine how, nb_dtype d)
 {
     bool half = nb_dtype_is_half(d);
-    const char *name = d == NB_F16 ? "f16" : "bf16";
-    nb_text_add(t, "%s", half ? nb_halves_text : "");
-    nb_text_add(t, "\n#define T %s\n#define V %s\n", nb_card_type(d),
-                half ? "float" : nb_card_type(d));
-    nb_text_add(t,
-                half ? "#define LOAD load_%s\n#define STORE store_%s\n"
-                     : "#define LOAD\n#define STORE\n",
-                name, name);
+    nb_text_add(t, "%s\n", half ? nb_halves_text : "");
+    nb_card_define(t, "T", d);
+    nb_text_add(t, "#define V %s\n", half ? "float" : nb_card_type(d));
     nb_text_add(t, "#define BOTH (%s)\n#define LAST %d\n", both(how, d),
                 how == NB_PUT_SET);
     nb_text_add(t, "#define CHUNK %d\n", CHUNK);

@@ -6,7 +6,6 @@
 
 #include "backend/cuda_ops/dims.h"
 #include "backend/cuda_ops/text.h"
-#include "base/half.h"
 
 static const char text[] =
 #include "backend/cuda_ops/scan.cu"
@@ -38,28 +37,16 @@ static const char *wide(nb_dtype d)
                                      : "i64";
 }
 
-static void define_type(nb_text *t, const char *name, nb_dtype d)
-{
-    nb_text_add(t, "#define %s %s\n#define LOAD_%s %s\n", name, nb_card_type(d),
-                name,
-                !nb_dtype_is_half(d) ? ""
-                : d == NB_F16        ? "load_f16"
-                                     : "load_bf16");
-}
-
 static bool build(scan *s, const nb_call *c, const nb_batch *b)
 {
     nb_text t = {0};
     nb_dtype y = b->view[c->nin].dtype;
     bool product = c->op->reduce == NB_PROD, linear = c->nin > 1;
     nb_text_add(&t, "%s%s\n", nb_dims_text, nb_halves_text);
-    define_type(&t, "X", b->view[s->x].dtype);
-    define_type(&t, "F", b->view[s->f].dtype);
-    define_type(&t, "Y", y);
-    nb_text_add(&t, "#define V %s\n#define STORE %s\n", wide(y),
-                !nb_dtype_is_half(y) ? ""
-                : y == NB_F16        ? "store_f16"
-                                     : "store_bf16");
+    nb_card_define(&t, "X", b->view[s->x].dtype);
+    nb_card_define(&t, "F", b->view[s->f].dtype);
+    nb_card_define(&t, "Y", y);
+    nb_text_add(&t, "#define V %s\n", wide(y));
     nb_text_add(&t, "#define LINEAR %d\n#define PRODUCT %d\n", linear,
                 product && !linear);
     nb_text_add(&t, "#define START %d\n%s", product && !linear, text);

@@ -68,7 +68,7 @@ static __device__ __forceinline__ void store(const lines &l, const line &r,
                                              i64 i, V before, V total)
 {
     i64 at = l.reverse ? l.n - 1 - i : i;
-    if (i < l.n) r.y[at * l.step[2]] = (Y)STORE(l.exclusive ? before : total);
+    if (i < l.n) r.y[at * l.step[2]] = (Y)STORE_Y(l.exclusive ? before : total);
 }
 
 /* A thread a line, many side by side. */
