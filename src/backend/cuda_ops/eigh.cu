@@ -77,18 +77,11 @@ eigh_solve(const mats a, i64 n, int blocks, int round, int turn, const state s,
     team t = team_of(n, blocks, round, blockIdx.x % pairs);
     if (is_done(s, b, turn)) return;
     load_team(g, a, b, t);
-    set_unit(q, 64);
-    __syncthreads();
     limits l = {EPS / (T)n * s.number[2 * b + 1], 0, false};
-    bool turned = sweep(g, q, 64, l);
-    if (turned) sweep(g, q, 64, l);
-    if (threadIdx.x == 0) idle[blockIdx.x] = !turned;
-    if (!turned) return;
-    if (threadIdx.x == 0) s.flag[b * FLAGS + TURNED + turn] = 1;
+    if (!turn_team(g, q, l, s, b, turn, turns, idle)) return;
     for (int e = threadIdx.x; e < 4096; e += blockDim.x) {
         i64 i = row_of(t, e / 64);
         i64 j = row_of(t, e % 64);
-        turns[blockIdx.x * 4096ll + e] = q[e / 64 * 65 + e % 64];
         if (i < n && j < n) *place(a, b, i, j) = g[e / 64 * 65 + e % 64];
     }
 }
@@ -112,13 +105,6 @@ static __device__ __forceinline__ void times(const T *q, T *x, bool right)
     for (int r = 0; r < 4; r++)
         for (int s = 0; s < 4; s++)
             x[(ty + 16 * r) * 65 + tx + 16 * s] = sum[r][s];
-}
-
-static __device__ __forceinline__ void load_turn(T *q, const T *turns,
-                                                 bool idle)
-{
-    for (int e = threadIdx.x; e < 4096; e += 256)
-        q[e / 64 * 65 + e % 64] = idle ? (T)(e / 64 == e % 64) : turns[e];
 }
 
 /* What two teams of a round have in common, rows of one and columns of the

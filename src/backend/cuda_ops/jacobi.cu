@@ -40,9 +40,6 @@ static __device__ __forceinline__ bool is_small(const limits &l, T p, T r, T x)
 }
 
 /* x and y turned by an angle of that sine; half: the tangent of half of it.  So
- * written, no rounding makes them longer on the whole, as that of a cosine near
- * one would. */
-/* x and y turned by an angle of that sine; half: the tangent of half of it.  So
  * written no rounding makes them longer on the whole, as that of a cosine near
  * one would. */
 static __device__ __forceinline__ void rotate(T *x, T *y, T sine, T half)
@@ -183,6 +180,31 @@ static __device__ __forceinline__ bool is_done(const state &s, i64 b, int turn)
 {
     const int *flag = s.flag + b * FLAGS;
     return flag[BAD] || (turn > 0 && !flag[TURNED + turn - 1]);
+}
+
+/* What a team has in g made smaller off the diagonal, and in `turns` how its
+ * rows were turned for that; whether they were, for all threads. */
+static __device__ __forceinline__ bool turn_team(T *g, T *q, const limits &l,
+                                                 const state &s, i64 b,
+                                                 int turn, T *turns, int *idle)
+{
+    set_unit(q, 64);
+    __syncthreads();
+    bool turned = sweep(g, q, 64, l);
+    if (turned) sweep(g, q, 64, l);
+    if (threadIdx.x == 0) idle[blockIdx.x] = !turned;
+    if (!turned) return false;
+    if (threadIdx.x == 0) s.flag[b * FLAGS + TURNED + turn] = 1;
+    for (int e = threadIdx.x; e < 4096; e += blockDim.x)
+        turns[blockIdx.x * 4096ll + e] = q[e / 64 * 65 + e % 64];
+    return true;
+}
+
+static __device__ __forceinline__ void load_turn(T *q, const T *turns,
+                                                 bool idle)
+{
+    for (int e = threadIdx.x; e < 4096; e += blockDim.x)
+        q[e / 64 * 65 + e % 64] = idle ? (T)(e / 64 == e % 64) : turns[e];
 }
 
 /* x's rows of a team, `cols` columns of them from j0 on, become q times them;

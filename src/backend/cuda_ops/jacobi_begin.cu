@@ -40,8 +40,7 @@ jacobi_rows(const mats x, i64 n, i64 cols, int blocks, int round, int turn,
     i64 b = which / pairs;
     team t = team_of(n, blocks, round, (int)(which % pairs));
     if (is_done(s, b, turn) || idle[which]) return;
-    for (int e = threadIdx.x; e < 4096; e += 256)
-        q[e / 64 * 65 + e % 64] = turns[which * 4096 + e];
+    load_turn(q, turns + which * 4096, false);
     i64 left = cols - tile * 64;
     turn_rows(q, room, x, b, t, tile * 64, left < 64 ? (int)left : 64);
 }

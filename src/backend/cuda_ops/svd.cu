@@ -85,16 +85,7 @@ svd_solve(const mats w, i64 n, i64 cols, int blocks, int round, int turn,
     team t = team_of(n, blocks, round, blockIdx.x % pairs);
     if (is_done(s, b, turn)) return;
     multiply_rows(g, w, b, t, cols);
-    set_unit(q, 64);
-    __syncthreads();
-    limits l = limits_of(s, b, cols);
-    bool turned = sweep(g, q, 64, l);
-    if (turned) sweep(g, q, 64, l);
-    if (threadIdx.x == 0) idle[blockIdx.x] = !turned;
-    if (!turned) return;
-    if (threadIdx.x == 0) s.flag[b * FLAGS + TURNED + turn] = 1;
-    for (int e = threadIdx.x; e < 4096; e += blockDim.x)
-        turns[blockIdx.x * 4096ll + e] = q[e / 64 * 65 + e % 64];
+    turn_team(g, q, limits_of(s, b, cols), s, b, turn, turns, idle);
 }
 
 /* How long the rows are, a warp a row. */
