@@ -1,10 +1,11 @@
 /* test_cuda_edges.c - calls on a card of extents at the edge: of nothing, of
- * one, and of more lines than most have.  They give what the CPU gives, and
- * nothing is left to it. */
+ * one, of more lines than most have, and matrices that are more than a block of
+ * threads holds.  They give what the CPU gives, and nothing is left to it. */
 #include "nabla/nabla.h"
 #include "support/alone.h"
 #include "support/cards.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -52,7 +53,10 @@ static const char *const says[] = {
     "product of nothing",           "convolution of no channels",
     "convolution of no images",     "cholesky of nothing",
     "determinant of nothing",       "pseudo-inverse of no rows",
-    "pseudo-inverse of no columns",
+    "pseudo-inverse of no columns", "cholesky in panels",
+    "solutions in panels",          "determinant in panels",
+    "reflections in panels",        "eigenvalues in teams",
+    "singular values in teams",
 };
 
 static nb_status gathered(void *ctx, int nx, nb_tensor *const *x, int *ny,
@@ -70,6 +74,18 @@ static nb_tensor *gradient(nb_tensor *x)
     int n = 1;
     nb_func *f = nb_grad(nb_func_new(gathered, NULL), 1, (int[]){0});
     return nb_func_call(f, 1, &x, &n, &y) == NB_OK ? y : NULL;
+}
+
+static nb_tensor *definite(int64_t n)
+{
+    nb_tensor *x = numbers(SHAPE(n, n)), *i = nb_eye(n, n, 0, NB_F32);
+    return nb_add(product(x), nb_mul(i, nb_num((double)n)));
+}
+
+static nb_tensor *reflected(nb_tensor *x)
+{
+    nb_tensor *out[2];
+    return nb_qr(x, "complete", out) == NB_OK ? out[0] : NULL;
 }
 
 static nb_tensor *compute(int i)
@@ -110,7 +126,14 @@ static nb_tensor *compute(int i)
     case 17: return nb_cholesky(numbers(SHAPE(2, 0, 0)), false);
     case 18: return nb_det(numbers(SHAPE(2, 0, 0)));
     case 19: return nb_pinv(numbers(SHAPE(0, 3)), NULL);
-    default: return nb_pinv(numbers(SHAPE(3, 0)), NULL);
+    case 20: return nb_pinv(numbers(SHAPE(3, 0)), NULL);
+    case 21: return nb_cholesky(definite(140), false);
+    case 22: return nb_solve(definite(70), numbers(SHAPE(70, 35)));
+    case 23: return nb_det(nb_mul(definite(40), nb_num(0.02)));
+    case 24:
+        return reflected(nb_matmul(definite(70), nb_eye(70, 40, 0, NB_F32)));
+    case 25: return nb_eigvalsh(nb_mul(definite(70), nb_num(0.02)));
+    default: return nb_svdvals(nb_mul(definite(70), nb_num(0.02)));
     }
 }
 
@@ -136,7 +159,7 @@ static void check_all(void)
         double *want = values(i, 0, &n), *got = values(i, 1, &m);
         bool same = n == m;
         for (int64_t k = 0; same && k < n; k++)
-            same = want[k] - got[k] <= 1e-5 && got[k] - want[k] <= 1e-5;
+            same = fabs(want[k] - got[k]) <= 1e-5 * fmax(1, fabs(want[k]));
         if (!same) fprintf(stderr, "%s differs\n", says[i]);
         ok = ok && same;
         free(want), free(got);
