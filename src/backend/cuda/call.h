@@ -38,9 +38,6 @@ typedef struct nb_card_maker {
                  nb_card_job **job);
 } nb_card_maker;
 
-/* Loops and branches (loop/solo.c). */
-extern const nb_card_maker nb_card_scan, nb_card_while, nb_card_cond;
-
 /* The job of a call; *job is NULL if there is none. */
 bool nb_card_job_make(nb_card *card, const nb_call *c, nb_tensor *y,
                       nb_card_job **job);
