@@ -139,11 +139,12 @@ static nb_tensor *converted(PyObject *o, PyObject *other)
     return known ? from_python(o) : no_operand(o);
 }
 
-/* At once: programs that are being recorded have it as it is there. */
+/* At once: programs that are being recorded have it as it is there.  A single
+ * element waits for whoever needs it, as kernels may be given it. */
 static nb_tensor *moved(nb_tensor *x, int device)
 {
     nb_tensor *y = nb_to_device(x, device);
-    return !y || y == x || nb_py_realize(1, &y) ? y : NULL;
+    return !y || y == x || !nb_rank(y) || nb_py_realize(1, &y) ? y : NULL;
 }
 
 /* Arrays of the CPU go to the tensor that they stand beside. */
@@ -455,6 +456,12 @@ nb_tensor *nb_py_placed(nb_tensor *x, PyObject *o, int device)
     if (nb_py_is_tensor(o))
         return device < 0 || !x ? x : nb_to_device(x, device);
     return x ? moved(x, device < 0 ? nb_default_device() : device) : NULL;
+}
+
+nb_tensor *nb_py_made(nb_tensor *x, PyObject *o)
+{
+    bool waits = x && nb_device_of(x) && !nb_rank(x) && !nb_py_is_tensor(o);
+    return waits || (x && nb_py_realize(1, &x)) ? x : NULL;
 }
 
 bool nb_py_ints(PyObject *o, int64_t *to, int room, int *n)

@@ -14,10 +14,8 @@ static PyObject *constant(PyObject *self, PyObject *const *args, Py_ssize_t n)
                    : PyErr_Format(PyExc_TypeError, "constant(value, dtype)");
     ENTER;
     nb_tensor *x = nb_py_placed(nb_py_constant(args[0], d), args[0], -1);
-    if (x && nb_py_realize(1, &x))
-        y = nb_py_wrap(x);
-    else
-        nb_py_raise();
+    x = nb_py_made(x, args[0]);
+    y = x ? nb_py_wrap(x) : nb_py_raise();
     LEAVE;
     return y;
 }

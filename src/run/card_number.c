@@ -30,22 +30,42 @@ static int destination(const nb_graph *g, int k)
     return device;
 }
 
-/* What its moved copies are used for, it is used for. */
-static void take_over(nb_graph *g, int k)
+/* A line that nobody needs, of which nothing says that it moves. */
+static void retire(nb_line *l)
 {
-    for (int c = 0; c < g->n; c++)
-        for (int i = 0; i < g->line[c].nin; i++) {
-            const nb_line *from = &g->line[g->line[c].in[i]];
-            if (lands(from) && from->in[0] == k) g->line[c].in[i] = k;
-        }
+    nb_line plain = {
+        .kind = NB_LINE_NUMBER, .dtype = l->dtype, .shape = l->shape};
+    nb_line_free(l);
+    *l = plain;
+}
+
+static bool is_result(const nb_graph *g, int k)
+{
+    for (int i = 0; i < g->ny; i++)
+        if (g->result[i] == k) return true;
+    return false;
+}
+
+/* What copies of input k that moved to the device are used for, it is used
+ * for. */
+static void take_over(nb_graph *g, int k, int device)
+{
+    for (int c = g->nx; c < g->n; c++) {
+        const nb_line *l = &g->line[c];
+        if (!lands(l) || l->in[0] != k || l->device != device) continue;
+        for (int u = c + 1; u < g->n; u++)
+            for (int i = 0; i < g->line[u].nin; i++)
+                if (g->line[u].in[i] == c) g->line[u].in[i] = k;
+        if (!is_result(g, c)) retire(&g->line[c]);
+    }
 }
 
 void nb_card_give_numbers(nb_graph *g)
 {
     for (int k = 0; k < g->nx; k++) {
-        int device = destination(g, k);
-        if (device < 0) continue;
-        take_over(g, k);
+        int device = g->line[k].given ? g->line[k].device : destination(g, k);
+        if (device <= 0) continue;
+        take_over(g, k, device);
         g->line[k].device = (uint8_t)device;
         g->line[k].given = true;
     }

@@ -375,6 +375,7 @@ static bool run_whole(const job *j, uint64_t key)
     if (nb_graph_of(j->in.n, j->in.at, j->out.n, j->out.at, &g) != NB_OK)
         return false;
     bring_numbers(j, g);
+    nb_card_give_numbers(g);
     if (nb_graph_device(g) < 0) {
         nb_graph_free(g);
         return nb_fail(NB_EVALUE, "values of one program are on several "
@@ -387,10 +388,13 @@ static bool run_whole(const job *j, uint64_t key)
     return ok;
 }
 
-/* Of a program that is one call. */
-static uint64_t key_of(const job *j, int n)
+/* Of a program that is one call, of what it is given or of numbers that move. */
+static uint64_t key_of(const job *j, int n, nb_tensor **node)
 {
-    bool single = n == 1 && j->out.n == 1;
+    int calls = 0;
+    for (int k = 0; k < n; k++)
+        calls += !nb_tensor_done(node[k]) && !node[k]->op->lands;
+    bool single = calls == 1 && j->out.n == 1;
     return single ? nb_single_key(j->out.at[0], j->in.n, j->in.at) : 0;
 }
 
@@ -412,7 +416,7 @@ bool nb_lazy_run_whole(int n, nb_tensor **node, int nroots,
     job j = {.fits = true, .whole = true};
     nb_graph_lock();
     bool ok = survey(&j, n, node) && find_results(&j, n, node, nroots, root);
-    uint64_t key = ok ? key_of(&j, n) : 0;
+    uint64_t key = ok ? key_of(&j, n, node) : 0;
     nb_graph_unlock();
     bool done = !j.out.n;
     if (key) ok = run_single(&j, key, &done);

@@ -1,8 +1,10 @@
 /* placed.c - what moves from device to device is moved first; the rest falls
- * into programs, each on one device. */
+ * into programs, each on one device.  Single elements that only such a program
+ * wants on a card are inputs of it, where they are. */
 #include "run/placed.h"
 
 #include "run/card.h"
+#include "run/check.h"
 #include "run/lazy.h"
 #include "run/realize.h"
 #include "run/sharded.h"
@@ -14,33 +16,103 @@ bool nb_placed_any(int n, nb_tensor *const *node)
     return false;
 }
 
+/* What is done about a node that moves: nothing, its input is computed, or it
+ * is copied. */
+typedef enum fate { LEFT, FETCHED, COPIED } fate;
+
+static bool settle(nb_tensor *x, nb_tensor *from)
+{
+    if (nb_scope_open() != NB_OK) return false;
+    nb_tensor *whole = from->sharding ? nb_gatherer(from) : from;
+    nb_tensor *y = whole ? nb_tensor_on(whole, x->device) : NULL;
+    bool ok = y && nb_lazy_settle(x, y);
+    nb_scope_close(0, NULL);
+    return ok;
+}
+
 /* The input is held: another thread may settle x meanwhile, and drop it. */
-static bool move(nb_tensor *x)
+static bool move(nb_tensor *x, fate to_be)
 {
     nb_graph_lock();
     bool todo = !nb_tensor_done(x);
     nb_tensor *from = todo ? nb_keep(nb_tensor_in(x)[0]) : NULL;
     nb_graph_unlock();
     if (!todo) return true;
-    bool ok = nb_realize_now(1, &from) && nb_scope_open() == NB_OK;
-    if (ok) {
-        nb_tensor *whole = from->sharding ? nb_gatherer(from) : from;
-        nb_tensor *y = whole ? nb_tensor_on(whole, x->device) : NULL;
-        ok = y && nb_lazy_settle(x, y);
-        nb_scope_close(0, NULL);
-    }
+    bool ok = nb_realize_now(1, &from);
+    if (to_be == COPIED) ok = ok && settle(x, from);
     nb_drop(from);
     return ok;
 }
 
-static bool move_all(int n, nb_tensor **node, bool *moved)
+/* Under the graph lock: whether x moves one element of the CPU to a card, and
+ * nobody but these nodes, which its slot counts, wants it there.  Then nothing
+ * has to be copied: kernels are given the value. */
+static bool is_number_moved(const nb_tensor *x)
+{
+    if (nb_tensor_done(x) || !x->op || !x->op->lands || !x->device)
+        return false;
+    const nb_tensor *from = nb_tensor_in(x)[0];
+    return !from->device && !from->sharding && !from->rank && !from->nlanes &&
+           (int)x->slot >= atomic_load(&x->refs);
+}
+
+static void count_uses(int n, nb_tensor **node)
+{
+    for (int k = 0; k < n; k++)
+        node[k]->slot = 1; /* held by the list of nodes */
+    for (int k = 0; k < n; k++)
+        for (int i = 0; i < node[k]->nin && !nb_tensor_done(node[k]); i++)
+            nb_tensor_in(node[k])[i]->slot++;
+}
+
+static fate fate_of(const nb_tensor *x, bool whole)
+{
+    if (!x->op || !x->op->lands) return LEFT;
+    if (whole || !is_number_moved(x)) return COPIED;
+    return nb_tensor_done(nb_tensor_in(x)[0]) ? LEFT : FETCHED;
+}
+
+/* Of all nodes, allocated.  Roots are copied, and so is all that a mesh or
+ * someone who compares asks for. */
+static fate *fates(int n, nb_tensor **node, int nroots, nb_tensor *const *root)
+{
+    fate *f = nb_alloc((size_t)(n + 1) * sizeof *f);
+    bool whole = nb_check_get() || nb_sharded_any(n, node);
+    nb_graph_lock();
+    count_uses(n, node);
+    for (int i = 0; i < nroots; i++)
+        root[i]->slot = 0;
+    for (int k = 0; f && k < n; k++)
+        f[k] = fate_of(node[k], whole);
+    nb_graph_unlock();
+    return f;
+}
+
+static bool move_all(int n, nb_tensor **node, const fate *f, bool *moved)
 {
     for (int k = 0; k < n; k++) {
-        if (!node[k]->op || !node[k]->op->lands) continue;
+        if (f[k] == LEFT) continue;
         *moved = true;
-        if (!move(node[k])) return false;
+        if (!move(node[k], f[k])) return false;
     }
     return true;
+}
+
+static bool is_moving(int n, nb_tensor *const *node)
+{
+    for (int k = 0; k < n; k++)
+        if (node[k]->op && node[k]->op->lands) return true;
+    return false;
+}
+
+static bool move_what_moves(int n, nb_tensor **node, int nroots,
+                            nb_tensor *const *root, bool *moved)
+{
+    if (!is_moving(n, node)) return true;
+    fate *f = fates(n, node, nroots, root);
+    bool ok = f && move_all(n, node, f, moved);
+    nb_free(f);
+    return ok;
 }
 
 /* Roots of one device at a time. */
@@ -58,14 +130,14 @@ static bool run_apart(int n, nb_tensor *const *root)
     return ok;
 }
 
-bool nb_placed_run(int n, nb_tensor **node, int nroots, nb_tensor *const *root)
+bool nb_placed_run(int n, nb_tensor **node, int nroots, nb_tensor *const *root,
+                   bool *again)
 {
-    bool moved = false;
     for (int k = 0; k < n; k++)
         if (!node[k]->op && !nb_tensor_done(node[k]))
             return nb_no_value(node[k]);
-    if (!move_all(n, node, &moved)) return false;
-    if (moved) return nb_realize_now(nroots, root);
+    if (!move_what_moves(n, node, nroots, root, again)) return false;
+    if (*again) return true;
     if (nb_sharded_any(n, node)) return nb_sharded_run(n, node, nroots, root);
     for (int i = 1; i < nroots; i++)
         if (root[i]->device != root[0]->device) return run_apart(nroots, root);

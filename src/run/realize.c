@@ -177,35 +177,50 @@ static bool run_node(nb_tensor *x)
     return ok;
 }
 
-static bool realize(int n, nb_tensor *const *x)
+/* *again if some of what was needed has been moved, and no more. */
+static bool run_plan(const plan *p, int n, nb_tensor *const *x, bool *again)
+{
+    bool ok, done = false;
+    *again = false;
+    if (nb_placed_any(p->n, p->node))
+        ok = done = nb_placed_run(p->n, p->node, n, x, again);
+    else if (nb_sharded_any(p->n, p->node))
+        ok = done = nb_sharded_run(p->n, p->node, n, x);
+    else
+        ok = nb_lazy_run(p->n, p->node, n, x, &done);
+    for (int i = 0; ok && !done && i < p->n; i++)
+        ok = run_node(p->node[i]);
+    return ok;
+}
+
+static bool attempt(int n, nb_tensor *const *x, bool *again)
 {
     plan p = {0};
-    bool ok = true, needed = false;
-    for (int i = 0; i < n; i++) {
-        if (!x[i]) return false;
-        needed = needed || !nb_tensor_done(x[i]);
-    }
-    if (!needed) return true;
+    bool ok = true;
     nb_graph_lock();
     uint32_t mark = nb_graph_mark();
     for (int i = 0; ok && i < n; i++)
         ok = collect(&p, x[i], mark);
     nb_graph_unlock();
-    bool done = false;
     unsigned direction = nb_direction_set(0); /* running is not deriving */
-    if (ok && nb_placed_any(p.n, p.node))
-        ok = done = nb_placed_run(p.n, p.node, n, x);
-    else if (ok && nb_sharded_any(p.n, p.node))
-        ok = done = nb_sharded_run(p.n, p.node, n, x);
-    else
-        ok = ok && nb_lazy_run(p.n, p.node, n, x, &done);
-    for (int i = 0; i < p.n; i++) {
-        if (ok && !done) ok = run_node(p.node[i]);
+    ok = ok && run_plan(&p, n, x, again);
+    for (int i = 0; i < p.n; i++)
         nb_drop(p.node[i]);
-    }
     nb_direction_set(direction);
     nb_free(p.node);
     nb_free(p.stack);
+    return ok;
+}
+
+static bool realize(int n, nb_tensor *const *x)
+{
+    bool ok = true, needed = false;
+    for (int i = 0; i < n; i++) {
+        if (!x[i]) return false;
+        needed = needed || !nb_tensor_done(x[i]);
+    }
+    while (ok && needed)
+        ok = attempt(n, x, &needed);
     return ok;
 }
 

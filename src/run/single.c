@@ -49,9 +49,11 @@ uint64_t nb_single_key(nb_tensor *y, int nx, nb_tensor *const *x)
     if (c.nattr) h = nb_hash(h, c.attr, (size_t)c.nattr * sizeof *c.attr);
     h = add_type(h, y, c.nattr);
     for (int i = 0; i < c.nin; i++) {
-        int place = place_of(c.in[i], nx, x);
-        if (place < 0 || !is_plain(c.in[i])) return 0;
-        h = add_type(h, c.in[i], place);
+        bool moves = !nb_tensor_done(c.in[i]) && c.in[i]->op->lands;
+        nb_tensor *from = moves ? nb_tensor_in(c.in[i])[0] : c.in[i];
+        int place = place_of(from, nx, x);
+        if (place < 0 || !is_plain(from)) return 0;
+        h = add_type(h, from, moves ? -1 - place : place);
     }
     return h;
 }

@@ -8,7 +8,8 @@
 #include "core/graph.h"
 
 /* What tells the call of y apart from others, over these inputs, which are all
- * that it has; 0: it has to be recorded.  Under the graph lock. */
+ * that it has, some by a move; 0: it has to be recorded.  Under the graph lock.
+ */
 uint64_t nb_single_key(nb_tensor *y, int nx, nb_tensor *const *x);
 
 /* The hash of the program that was found for it; 0: none yet. */

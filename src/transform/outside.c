@@ -15,7 +15,7 @@ typedef struct search {
     nb_list stack;
     bool *seen;               /* of nodes since, by serial */
     bool older[NB_MAX_LANES]; /* lanes of the move that something older has */
-    bool free, abroad; /* of stand-ins; something older is on another device */
+    bool free;                /* of stand-ins */
 } search;
 
 static bool is_stand_in(const search *s, const nb_tensor *x)
@@ -28,7 +28,6 @@ static bool is_stand_in(const search *s, const nb_tensor *x)
 static void meet_older(search *s, const nb_tensor *x)
 {
     nb_shape shape = nb_tensor_shape(x);
-    if (x->device != s->move->device) s->abroad = true;
     for (int l = 0; l < s->move->nlanes; l++)
         if (nb_shape_find_lane(&shape, nb_tensor_lane(s->move)[l].id) >= 0)
             s->older[l] = true;
@@ -70,7 +69,7 @@ bool nb_outside_moved(nb_tensor *x, const nb_list *stand_ins, uint64_t since,
         for (int i = 0; ok && s.free && i < node->nin; i++)
             ok = meet(&s, nb_tensor_in(node)[i]);
     }
-    *moved = ok && s.free && s.abroad && lanes_are_older(&s);
+    *moved = ok && s.free && lanes_are_older(&s);
     nb_list_free(&s.stack);
     nb_free(s.seen);
     return ok;

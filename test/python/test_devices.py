@@ -4,6 +4,7 @@ The file runs itself again, in a process that has a card: the one of this
 machine, else the simulated one, whose memory the CPU cannot touch."""
 
 import copy
+import ctypes
 import os
 import pickle
 import subprocess
@@ -552,6 +553,79 @@ if INSIDE:
         compare(run, X)
         compare(nb.compile(run), X)
         compare(nb.vmap(run), values(2, 5, 4))
+
+    # Numbers: kernels are given those that nobody else wants there.
+
+    def copies(f: Callable[[], nb.Tensor]) -> int | None:
+        """To the simulated card, by f; None where the card is a real one."""
+        library = os.environ.get("NABLA_CUDA_DRIVER")
+        if not library:
+            f().realize()
+            return None
+        count = ctypes.CDLL(library).nabla_sim_count
+        count.restype = ctypes.c_int64
+        before: int = count(b"cuMemcpyHtoDAsync_v2")
+        f().realize()
+        after: int = count(b"cuMemcpyHtoDAsync_v2")
+        return after - before
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda: nb.constant(3.0, device=GPU),
+            lambda: nb.Tensor(3.0, device=GPU),
+            lambda: nb.full((), 3.0, device=GPU),
+            lambda: nb.gpu(nb.constant(3.0)),
+            lambda: nb.constant(np.float32(3), device=GPU),
+            lambda: np.float32(3),
+            lambda: np.array(3, "float32"),
+            lambda: nb.constant(1.0) * 2 + 1,
+            lambda: nb.full((4,), 3.0, device=GPU),
+            lambda: 3.0,
+        ],
+    )
+    def test_a_number_is_not_copied(make: Any) -> None:
+        x = nb.constant(X, device=GPU)
+        many = [nb.constant(k, device=GPU) for k in (2.0, 4.0, 7.0)]
+        for f, want in (
+            (lambda: x * make(), X * 3),
+            (lambda: make() - x, 3 - X),
+            (lambda: (x + make()) * make() - make(), (X + 3) * 3 - 3),
+            (lambda: nb.sum(x * make(), axis=0), X.sum(0) * 3),
+        ):
+            for _ in range(3):
+                assert copies(f) in (0, None)
+                np.testing.assert_allclose(f().numpy(), want, rtol=1e-5)
+                assert f().device == GPU
+        got = [(x * k).numpy() for k in many]  # the same program
+        for y, k in zip(got, (2, 4, 7), strict=True):
+            np.testing.assert_allclose(y, X * np.float32(k))
+
+    def test_a_number_on_a_card_has_memory_once_asked_for() -> None:
+        x = nb.constant(X, device=GPU)
+        s = nb.constant(3.0, device=GPU)
+        for _ in range(3):
+            y = x * s  # s is held: others will want it, too
+            np.testing.assert_allclose(y.numpy(), X * 3)
+        assert copies(lambda: x - s) in (0, None)
+        assert s.device == GPU and s.item() == 3
+        assert s.__cuda_array_interface__["shape"] == ()
+        t = nb.constant(5.0, device=GPU)
+        assert nb.cpu(t).item() == 5 and (t + t).item() == 10
+        a = nb.Tensor(2.0, device=GPU, requires_grad=True)
+        nb.sum(x * a).backward()
+        np.testing.assert_allclose(a.grad.numpy(), X.sum(), rtol=1e-5)
+        assert nb.grad(lambda s: nb.sum(x * s))(s).device == GPU
+
+    def test_a_number_that_is_used_in_both_ways() -> None:
+        x, s = nb.constant(X, device=GPU), nb.constant(3.0)
+        y = x * s + nb.gpu(s)
+        np.testing.assert_allclose(y.numpy(), X * 3 + 3, rtol=1e-6)
+        np.testing.assert_allclose(
+            (x.at[0].set(nb.gpu(s)) @ nb.gpu(s).broadcast_to((4, 2))).numpy(),
+            np.concatenate([0 * X[:1] + 3, X[1:]]) @ np.full((4, 2), 3.0),
+            rtol=1e-5,
+        )
 
     # A move, inside a body, of what it closes over is made before it runs.
 
