@@ -103,6 +103,15 @@ def python_tests(build: str, *options: str, **environment: str) -> Count:
     return tested(report, ok)
 
 
+def simulated_card(what: str) -> dict[str, str]:
+    """The environment that has one; where none was built, that is said."""
+    sim = ROOT / "build" / "test" / "libcuda_sim.so"
+    if not sim.exists():
+        print(f"no simulated card here: {what} ran on the CPU only")
+        return {}
+    return {"NABLA_CUDA_DRIVER": str(sim), "NABLA_NVRTC": str(sim)}
+
+
 # Programs of several processes.
 
 
@@ -428,12 +437,8 @@ def gpt2() -> Count:
     ok += [close(x, c[3:]) for x in again]
     print("ok   " if all(ok) else "FAIL ", "gpt2: learns, same, resumed:", *ok)
     count = Count(sum(ok), len(ok) - sum(ok))
-    sim = Path("build/test/libcuda_sim.so").resolve()
-    if not sim.exists():
-        print("no simulated card here: gpt2 ran on the CPU only")
-        return count
-    card = {"NABLA_CUDA_DRIVER": str(sim), "NABLA_NVRTC": str(sim)}
-    return total([count, gpt2_on_card(c, **card)])
+    card = simulated_card("gpt2")
+    return total([count, gpt2_on_card(c, **card)]) if card else count
 
 
 TABLES = "examples/showcase.py", "examples/tensor_parallel.py"
@@ -538,9 +543,30 @@ def passes() -> Count:
     return without_passes()
 
 
+# Python's tests that are run with a card as the default device too, some cases
+# of each; more are for a real card (gpu.py).
+THERE = ("test_control.py", "test_transforms.py", "test_dtypes.py")
+
+
+def python_there() -> Count:
+    card = simulated_card("Python's tests")
+    if not card:
+        return Count()
+    return python_tests(
+        "build",
+        *(f"test/python/{name}" for name in THERE),
+        PYTHONPATH=f"{ROOT}/build/python",
+        NABLA_DEFAULT_DEVICE="gpu",
+        NABLA_TEST_EVERY="23",
+        NABLA_TEST_PART="5/24",
+        **card,
+    )
+
+
 def python() -> Count:
     with_real_nvrtc()
-    return python_tests("build", PYTHONPATH=f"{ROOT}/build/python")
+    usual = python_tests("build", PYTHONPATH=f"{ROOT}/build/python")
+    return total([usual, python_there()])
 
 
 # Cards.
