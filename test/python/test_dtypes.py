@@ -764,3 +764,36 @@ def test_kinds_of_dtypes():
         assert nb.isdtype(nb.DType[dtype], nb.DType[dtype])
         assert nb.isdtype(nb.DType[dtype], ("bool", "numeric"))
         assert not nb.isdtype(nb.DType[dtype], "complex floating")
+
+
+# Programs.
+
+TWO = (
+    "add sub mul floor_divide mod maximum minimum equal less bitwise_and "
+    "bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift logical_xor"
+).split()
+ALONG = "sum prod max min cumsum cumprod argmax argmin sort argsort".split()
+
+
+def all_at_once(x, y):
+    both = nb.stack([x, y, x])
+    return {
+        **{name: getattr(nb, name)(x, y) for name in TWO},
+        **{f"{name} 0": getattr(nb, name)(both, axis=0) for name in ALONG},
+        **{f"{name} 1": getattr(nb, name)(both, axis=1) for name in ALONG},
+        **{f"to {name}": x.astype(nb.DType[name]) for name in DTYPES},
+        **{f"sum of {t}": nb.sum(x, dtype=t) for t in INTEGERS},
+        "dot": nb.sum(x * y),
+        "matmul": both @ both.T,
+    }
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_programs_are_exact_at_the_ends_of_a_range(dtype):
+    """What ops say one by one on the CPU, all of them say in one program."""
+    a = edges(dtype)
+    pair = a, np.roll(a, 3)
+    want = all_at_once(*(nb.constant(v, device="cpu") for v in pair))
+    got = nb.compile(all_at_once)(*map(nb.constant, pair))
+    for name, y in want.items():
+        same(got[name], y.numpy(), y.dtype.name)
