@@ -13,8 +13,6 @@
 #include "support/alone.h"
 #include "support/cards.h"
 
-#include <dlfcn.h>
-#include <limits.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -582,11 +580,7 @@ static nb_executable *compiled(nb_func *f, nb_tensor *const *x)
 /* Runs of the library; 0 on a card that is none of ours. */
 static int64_t library_runs(void)
 {
-    void *lib = dlopen(getenv("NABLA_CUDA_DRIVER"), RTLD_NOW);
-    void *at = lib ? dlsym(lib, "nabla_sim_count") : NULL;
-    int64_t (*f)(const char *) = NULL;
-    memcpy(&f, &at, sizeof f);
-    return f ? f("cudnnBackendExecute") : 0;
+    return cards_count("cudnnBackendExecute");
 }
 
 /* As often as it takes to run as a graph of the driver's; how often the second
@@ -620,7 +614,7 @@ static int64_t check_there(const program *p, int times)
     return runs;
 }
 
-static void by_kernels(void)
+CARD_TEST(kernels_are_right, "NABLA_CUDNN=none")
 {
     cards_first();
     for (int i = 0; i < PROGRAMS; i++)
@@ -745,18 +739,10 @@ static void by_library_with_faults(void)
     nb_scope_close(0, NULL);
 }
 
-static void kernels_are_right(void **state)
-{
-    (void)state;
-    cards_alone(by_kernels, "NABLA_CUDNN=none");
-}
-
 /* With the library, for small programs too, and more settings. */
 static void with_library(void (*body)(void), const char *more)
 {
-    char all[2 * PATH_MAX];
-    snprintf(all, sizeof all, "%s NABLA_TUNE=all %s", cards_dnn(), more);
-    cards_alone(body, all);
+    cards_alone(body, "%s NABLA_TUNE=all %s", cards_dnn(), more);
 }
 
 static void cudnn_is_right(void **state)
@@ -769,7 +755,7 @@ static void small_programs_do_without_cudnn(void **state)
 {
     (void)state;
     if (!cards_simulated()) skip();
-    cards_alone(by_library_refused, cards_dnn());
+    cards_alone(by_library_refused, "%s", cards_dnn());
 }
 
 /* Without proposals there is nothing but what is on disk. */

@@ -11,8 +11,6 @@
 #include "support/cards.h"
 #include "support/sim.h"
 
-#include <dlfcn.h>
-#include <limits.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,37 +19,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-static void test_with(void (*body)(void), const char *more)
-{
-    char all[2 * PATH_MAX];
-    bool none = strstr(more, "CUBLASLT=none");
-    snprintf(all, sizeof all, "%s %s", none ? "" : cards_blaslt(), more);
-    cards_alone(body, all);
-}
-
-static void test(void (*body)(void))
-{
-    test_with(body, "");
-}
-
-#define TEST(name)                    \
-    static void body_of_##name(void); \
-    static void name(void **state)    \
-    {                                 \
-        (void)state;                  \
-        test(body_of_##name);         \
-    }                                 \
-    static void body_of_##name(void)
-
-static int64_t count(const char *what)
-{
-    void *lib = dlopen(getenv("NABLA_CUDA_DRIVER"), RTLD_NOW);
-    int64_t (*f)(const char *) = NULL;
-    void *at = lib ? dlsym(lib, "nabla_sim_count") : NULL;
-    memcpy(&f, &at, sizeof f);
-    return f ? f(what) : -1;
-}
 
 static bool is_own(void)
 {
@@ -63,7 +30,7 @@ static bool is_own(void)
  * none. */
 static int64_t calls(void)
 {
-    return cards_simulated() && !is_own() ? count("cublasLtMatmul") : -1;
+    return cards_simulated() && !is_own() ? cards_count("cublasLtMatmul") : -1;
 }
 
 #define L(...) ((int64_t[]){__VA_ARGS__})
@@ -154,7 +121,7 @@ static const product products[] = {
     {"bmk,bkn->mnb", {32, 32, 64}, {32, 64, 80}, 1},
 };
 
-TEST(products_are_the_library_s_however_they_lie)
+CARD_TEST(products_are_the_library_s_however_they_lie, "%s", cards_blaslt())
 {
     static const nb_dtype dtypes[] = {NB_F32, NB_BF16, NB_F16, NB_F64};
     cards_first();
@@ -171,7 +138,7 @@ static nb_tensor *view(nb_tensor *x, int way)
     return way == 2 ? nb_flip(part, 1, L(1)) : part;
 }
 
-TEST(views_are_multiplied_where_they_lie_or_copied)
+CARD_TEST(views_are_multiplied_where_they_lie_or_copied, "%s", cards_blaslt())
 {
     cards_first();
     need(nb_scope_open() == NB_OK);
@@ -295,12 +262,12 @@ static int64_t kernels_of(nb_executable *e, nb_tensor *const *x, nb_tensor **y)
 {
     int ny = 1;
     nb_device_wait(1);
-    int64_t before = count("kernels"), made = calls();
+    int64_t before = cards_count("kernels"), made = calls();
     need(nb_executable_run(e, 4, x, &ny, y) == NB_OK);
     need(nb_device_wait(1) == NB_OK);
     if (made < 0) return -1;
     need(calls() == made + 1);
-    return count("kernels") - before;
+    return cards_count("kernels") - before;
 }
 
 static void try_ending(const ending *e, nb_dtype d)
@@ -324,7 +291,7 @@ static void try_ending(const ending *e, nb_dtype d)
     nb_scope_close(0, NULL);
 }
 
-TEST(products_take_in_what_follows_them)
+CARD_TEST(products_take_in_what_follows_them, "%s", cards_blaslt())
 {
     static const nb_dtype dtypes[] = {NB_F32, NB_BF16, NB_F16};
     cards_first();
@@ -348,7 +315,8 @@ static const product uneven[] = {
     {"bthd,bshd->bhts", {2, 20, 3, 16}, {2, 24, 3, 16}, 0},
 };
 
-static void body_without_a_library(void)
+CARD_TEST(products_without_a_library,
+          "NABLA_CUBLASLT=none NABLA_SIM_PROCESSORS=2")
 {
     static const nb_dtype dtypes[] = {NB_F32, NB_BF16, NB_F16, NB_F64};
     cards_first();
@@ -359,13 +327,6 @@ static void body_without_a_library(void)
         try_product(&products[i], dtypes[i % 2]);
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
         try_ending(&endings[i], dtypes[i % 4]);
-}
-
-static void products_without_a_library(void **state)
-{
-    (void)state;
-    test_with(body_without_a_library,
-              "NABLA_CUBLASLT=none NABLA_SIM_PROCESSORS=2");
 }
 
 /* Three algorithms, each five times. */
@@ -395,14 +356,17 @@ static void body_that_knows(void)
 static void an_algorithm_is_chosen_once(void **state)
 {
     (void)state;
-    test_with(body_that_tries, "NABLA_TUNE=all");
-    test_with(body_that_knows, "NABLA_TUNE=all");
-    test_with(body_that_tries, "NABLA_TUNE=all NABLA_SIM_CUBLASLT=120900");
-    test_with(body_that_knows, "NABLA_TUNE=0 NABLA_SIM_CUBLASLT=120800");
+    const char *library = cards_blaslt();
+    cards_alone(body_that_tries, "%s NABLA_TUNE=all", library);
+    cards_alone(body_that_knows, "%s NABLA_TUNE=all", library);
+    cards_alone(body_that_tries, "%s NABLA_TUNE=all NABLA_SIM_CUBLASLT=120900",
+                library);
+    cards_alone(body_that_knows, "%s NABLA_TUNE=0 NABLA_SIM_CUBLASLT=120800",
+                library);
 }
 
 /* Planning, choosing and running, with the n-th allocation failing. */
-TEST(memory_may_run_out)
+CARD_TEST(memory_may_run_out, "%s", cards_blaslt())
 {
     cards_first();
     need(nb_scope_open() == NB_OK);
@@ -434,7 +398,7 @@ TEST(memory_may_run_out)
 
 /* Opened before it is needed it says nothing, whatever fails, and leaves
  * nothing. */
-TEST(waking_it_changes_nothing)
+CARD_TEST(waking_it_changes_nothing, "%s", cards_blaslt())
 {
     nb_card *c = cards_first();
     int64_t live = nb_memory_live();
@@ -450,7 +414,7 @@ TEST(waking_it_changes_nothing)
     multiply_and_count(1);
 }
 
-TEST(failures_of_the_library_are_errors)
+CARD_TEST(failures_of_the_library_are_errors, "%s", cards_blaslt())
 {
     cards_first();
     if (!cards_simulated()) return;

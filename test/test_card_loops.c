@@ -698,19 +698,14 @@ static void tests_are_read_without_conditions(void **state)
         large_one = 0;
         while (strcmp(large_ones[large_one].name, names[i % 3]) != 0)
             large_one++;
-        cards_alone(body_of_reading, settings[i / 3]);
+        cards_alone(body_of_reading, "%s", settings[i / 3]);
     }
 }
 
-#define TEST(name, body, launches)       \
-    static void body_of_##name(void)     \
-    {                                    \
-        check(body, launches);           \
-    }                                    \
-    static void name(void **state)       \
-    {                                    \
-        (void)state;                     \
-        cards_alone(body_of_##name, ""); \
+#define TEST(name, body, launches) \
+    CARD_TEST(name, "")            \
+    {                              \
+        check(body, launches);     \
     }
 
 TEST(a_scan_is_one_launch, forward, 1)

@@ -17,9 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <dlfcn.h>
-#include <limits.h>
-
 #include <cmocka.h>
 
 typedef struct program {
@@ -368,7 +365,7 @@ static void check_all(void)
 }
 
 /* In memory that nobody has used before. */
-static void check_last(void)
+CARD_TEST(places_that_no_tap_reaches_are_zero, "NABLA_CUDNN=none")
 {
     check(PROGRAMS - 1, PROGRAMS);
 }
@@ -404,11 +401,7 @@ static void repeat_all(void)
 /* Runs of the library; 0 on a card that is none of ours. */
 static int64_t library_runs(void)
 {
-    void *lib = dlopen(getenv("NABLA_CUDA_DRIVER"), RTLD_NOW);
-    void *at = lib ? dlsym(lib, "nabla_sim_count") : NULL;
-    int64_t (*f)(const char *) = NULL;
-    memcpy(&f, &at, sizeof f);
-    return f ? f("cudnnBackendExecute") : 0;
+    return cards_count("cudnnBackendExecute");
 }
 
 static void count_all(void)
@@ -496,12 +489,6 @@ static void own_kernels_are_right(void **state)
     cards_alone(check_all, "NABLA_CUDNN=none");
 }
 
-static void places_that_no_tap_reaches_are_zero(void **state)
-{
-    (void)state;
-    cards_alone(check_last, "NABLA_CUDNN=none");
-}
-
 static void own_kernels_repeat(void **state)
 {
     (void)state;
@@ -510,9 +497,7 @@ static void own_kernels_repeat(void **state)
 
 static void with_library(void (*what)(void), const char *more)
 {
-    char all[2 * PATH_MAX];
-    snprintf(all, sizeof all, "%s NABLA_TUNE=all %s", cards_dnn(), more);
-    cards_alone(what, all);
+    cards_alone(what, "%s NABLA_TUNE=all %s", cards_dnn(), more);
 }
 
 static void cudnn_is_right(void **state)
@@ -538,7 +523,7 @@ static void small_ones_do_without_cudnn(void **state)
 {
     (void)state;
     if (!cards_simulated()) skip();
-    cards_alone(do_without, cards_dnn());
+    cards_alone(do_without, "%s", cards_dnn());
 }
 
 static void what_cudnn_refuses_is_done_by_kernels(void **state)

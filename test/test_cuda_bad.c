@@ -18,22 +18,6 @@
 
 enum { BLOCKS = 64 };
 
-static void test(void (*body)(void), const char *settings)
-{
-    char all[4200];
-    snprintf(all, sizeof all, "%s %s", cards_settings(), settings);
-    alone(body, all);
-}
-
-#define TEST(name, settings)            \
-    static void body_of_##name(void);   \
-    static void name(void **state)      \
-    {                                   \
-        (void)state;                    \
-        test(body_of_##name, settings); \
-    }                                   \
-    static void body_of_##name(void)
-
 static bool error_says(nb_status code, const char *text)
 {
     bool says = nb_error_code() == code && strstr(nb_error_message(), text);
@@ -80,30 +64,23 @@ static void no_card_but_the_cpu(const char *why)
     the_cpu_computes();
 }
 
-TEST(no_driver, "NABLA_CUDA_DRIVER=none")
+CARD_TEST(no_driver, "NABLA_CUDA_DRIVER=none")
 {
     no_card_but_the_cpu("NABLA_CUDA_DRIVER is none");
 }
 
-TEST(a_driver_that_is_not_there, "NABLA_CUDA_DRIVER=/nowhere/libcuda.so")
+CARD_TEST(a_driver_that_is_not_there, "NABLA_CUDA_DRIVER=/nowhere/libcuda.so")
 {
     no_card_but_the_cpu("/nowhere/libcuda.so");
 }
 
-static void body_of_an_old_driver(void)
+SIM_TEST(an_old_driver, "NABLA_SIM_VERSION=11080")
 {
     no_card_but_the_cpu("11.8");
 }
 
-static void an_old_driver(void **state)
-{
-    (void)state;
-    if (!cards_simulated()) skip();
-    test(body_of_an_old_driver, "NABLA_SIM_VERSION=11080");
-}
-
 /* Copies need no compiler. */
-TEST(no_nvrtc, "NABLA_NVRTC=none NABLA_CACHE_DIR=/nowhere")
+CARD_TEST(no_nvrtc, "NABLA_NVRTC=none NABLA_CACHE_DIR=/nowhere")
 {
     float got[2];
     cards_first();
@@ -118,7 +95,7 @@ TEST(no_nvrtc, "NABLA_NVRTC=none NABLA_CACHE_DIR=/nowhere")
     the_cpu_computes();
 }
 
-TEST(operands_apart, "")
+CARD_TEST(operands_apart, "")
 {
     cards_first();
     need(nb_scope_open() == NB_OK);
@@ -150,7 +127,7 @@ static int fill(nb_tensor **x, int64_t n)
     return k;
 }
 
-TEST(a_full_card, "NABLA_SIM_MEMORY=134217728")
+CARD_TEST(a_full_card, "NABLA_SIM_MEMORY=134217728")
 {
     nb_card *c = cards_first();
     nb_tensor *x[BLOCKS];
@@ -174,7 +151,7 @@ TEST(a_full_card, "NABLA_SIM_MEMORY=134217728")
 }
 
 /* More than there is, asked for by one program. */
-TEST(a_program_too_large, "NABLA_SIM_MEMORY=134217728")
+CARD_TEST(a_program_too_large, "NABLA_SIM_MEMORY=134217728")
 {
     nb_card *c = cards_first();
     need(nb_default_device_set(1) == NB_OK && nb_scope_open() == NB_OK);
@@ -191,7 +168,7 @@ TEST(a_program_too_large, "NABLA_SIM_MEMORY=134217728")
 }
 
 /* The owner of borrowed memory lets it go too early. */
-TEST(a_kernel_that_faults, "")
+CARD_TEST(a_kernel_that_faults, "")
 {
     nb_card *c = cards_first();
     int64_t n = 16 << 20;
@@ -217,7 +194,7 @@ TEST(a_kernel_that_faults, "")
     the_cpu_computes();
 }
 
-TEST(memory_of_nobody, "")
+CARD_TEST(memory_of_nobody, "")
 {
     nb_card *c = cards_first();
     int64_t two = 2;
@@ -236,7 +213,7 @@ TEST(memory_of_nobody, "")
     the_card_computes();
 }
 
-static void body_of_memory_of_another_card(void)
+SIM_TEST(memory_of_another_card, "NABLA_SIM_CARDS=2")
 {
     int64_t two = 2;
     need(nb_devices() == 3 && nb_scope_open() == NB_OK);
@@ -257,13 +234,6 @@ static void body_of_memory_of_another_card(void)
     nb_scope_close(0, NULL);
 }
 
-static void memory_of_another_card(void **state)
-{
-    (void)state;
-    if (!cards_simulated()) skip(); /* there are two for sure */
-    test(body_of_memory_of_another_card, "NABLA_SIM_CARDS=2");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,5 +248,5 @@ int main(void)
         cmocka_unit_test(memory_of_nobody),
         cmocka_unit_test(memory_of_another_card),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, cards_open, cards_close);
 }

@@ -9,7 +9,6 @@
 #include "support/alone.h"
 #include "support/cards.h"
 
-#include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,16 +18,6 @@
 #include <cmocka.h>
 
 enum { MOST = 64, LONGEST = 5000 };
-
-#define TEST_WITH(name, settings)              \
-    static void body_of_##name(void);          \
-    static void name(void **state)             \
-    {                                          \
-        (void)state;                           \
-        cards_alone(body_of_##name, settings); \
-    }                                          \
-    static void body_of_##name(void)
-#define TEST(name) TEST_WITH(name, "")
 
 /* Parameters and what goes with them: w, then m. */
 typedef struct model {
@@ -80,16 +69,6 @@ static bool agree(nb_tensor *x, nb_tensor *want)
     return true;
 }
 
-/* Kernels so far; 0 on a real card. */
-static int64_t kernels(void)
-{
-    const char *path = getenv("NABLA_CUDA_DRIVER");
-    void *lib = cards_simulated() ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : NULL;
-    int64_t (*count)(const char *) = NULL;
-    if (lib) *(void **)&count = dlsym(lib, "nabla_sim_count");
-    return count ? count("kernels") : 0;
-}
-
 static nb_executable *compiled(nb_body *body, model *o)
 {
     nb_tensor *x[2 * MOST];
@@ -106,10 +85,10 @@ static int64_t right(nb_body *body, nb_executable *e, model *o, int turn)
     int ny = 2 * o->n;
     need(nb_scope_open() == NB_OK);
     inputs(o, 1, turn, x);
-    int64_t before = kernels();
+    int64_t before = cards_count("kernels");
     need(nb_executable_run(e, 2 * o->n, x, &ny, y) == NB_OK);
     need(nb_device_wait(1) == NB_OK);
-    int64_t took = kernels() - before;
+    int64_t took = cards_count("kernels") - before;
     inputs(o, 0, turn, x);
     need(body(o, 2 * o->n, x, &ny, z) == NB_OK);
     for (int i = 0; i < ny; i++)
@@ -131,7 +110,7 @@ static void begin(void)
     need(nb_scope_open() == NB_OK);
 }
 
-TEST(updates_of_parameters_of_any_size_are_one_launch)
+CARD_TEST(updates_of_parameters_of_any_size_are_one_launch, "")
 {
     begin();
     model o = of_sizes(6, (int[]){64, 4096, 128, 64, 2048, 256});
@@ -141,7 +120,7 @@ TEST(updates_of_parameters_of_any_size_are_one_launch)
     nb_executable_drop(e);
 }
 
-TEST_WITH(without_the_pass_each_is_a_launch, "NABLA_DISABLE=batch")
+CARD_TEST(without_the_pass_each_is_a_launch, "NABLA_DISABLE=batch")
 {
     begin();
     model o = of_sizes(6, (int[]){64, 4096, 128, 64, 2048, 256});
@@ -151,7 +130,7 @@ TEST_WITH(without_the_pass_each_is_a_launch, "NABLA_DISABLE=batch")
     nb_executable_drop(e);
 }
 
-TEST(sizes_of_other_forms_are_launches_of_their_own)
+CARD_TEST(sizes_of_other_forms_are_launches_of_their_own, "")
 {
     begin();
     model o = of_sizes(8, (int[]){64, 63, 1, 2, 100, 4999, 5, 64});
@@ -160,7 +139,7 @@ TEST(sizes_of_other_forms_are_launches_of_their_own)
     nb_executable_drop(e);
 }
 
-TEST(more_than_arguments_hold_are_several_launches)
+CARD_TEST(more_than_arguments_hold_are_several_launches, "")
 {
     begin();
     model o = {.n = MOST};
@@ -172,7 +151,7 @@ TEST(more_than_arguments_hold_are_several_launches)
     nb_executable_drop(e);
 }
 
-TEST(graphs_of_them_are_given_new_memory)
+CARD_TEST(graphs_of_them_are_given_new_memory, "")
 {
     begin();
     model o = of_sizes(4, (int[]){32, 64, 32, 96});
@@ -200,7 +179,7 @@ static nb_status chains(void *ctx, int nx, nb_tensor *const *x, int *ny,
     return *ny = 2 * o->n, NB_OK;
 }
 
-TEST(steps_that_need_each_other_do_not_meet)
+CARD_TEST(steps_that_need_each_other_do_not_meet, "")
 {
     begin();
     model o = of_sizes(3, (int[]){4096, 4992, 4096});
@@ -210,7 +189,7 @@ TEST(steps_that_need_each_other_do_not_meet)
     nb_executable_drop(e);
 }
 
-TEST(donated_parameters_are_written_where_they_lie)
+CARD_TEST(donated_parameters_are_written_where_they_lie, "")
 {
     enum { N = 3 };
     begin();

@@ -30,7 +30,7 @@
 static void test_simulated(void (*body)(void), const char *settings)
 {
     if (!cards_simulated()) skip();
-    cards_alone(body, settings);
+    cards_alone(body, "%s", settings);
 }
 
 static bool error_says(const char *text)
@@ -325,7 +325,7 @@ static void the_disk_keeps_kernels(void **state)
     assert_int_equal(folder_count(cards_folder), MANY);
 }
 
-static void build_shared(void)
+CARD_TEST(equal_kernels_are_one, "")
 {
     nb_card *c = cards_first();
     nb_card_source s[3] = {{kernel(50), "k"}, {kernel(51), "k"}, {NULL, "k"}};
@@ -343,12 +343,6 @@ static void build_shared(void)
     nb_card_code_drop(NULL);
     need(nb_card_build(c, 0, NULL, NULL));
     need(nb_memory_live() == 0);
-}
-
-static void equal_kernels_are_one(void **state)
-{
-    (void)state;
-    cards_alone(build_shared, "");
 }
 
 static const char two[] =
@@ -506,7 +500,7 @@ static void texts_may_be_compiled_together(void **state)
     assert_int_equal(folder_count(cards_folder), JOINING + 4);
 }
 
-static void join_wrongly(void)
+CARD_TEST(a_wrong_text_among_others_fails_them, "NABLA_NUM_THREADS=1")
 {
     nb_card *c = cards_first();
     nb_card_code *k[3];
@@ -517,12 +511,6 @@ static void join_wrongly(void)
     need(nb_card_build(c, 1, s, k));
     nb_card_code_drop(k[0]);
     need(nb_memory_live() == 0);
-}
-
-static void a_wrong_text_among_others_fails_them(void **state)
-{
-    (void)state;
-    cards_alone(join_wrongly, "NABLA_NUM_THREADS=1");
 }
 
 static void gather_without_memory(void)
@@ -667,7 +655,7 @@ static void one_wrong_kernel_fails_all(void **state)
     assert_int_equal(folder_count(cards_folder), 2);
 }
 
-static void build_without_nvrtc(void)
+CARD_TEST(building_needs_nvrtc, "NABLA_NVRTC=none")
 {
     nb_card *c = cards_first();
     nb_card_code *k;
@@ -675,12 +663,6 @@ static void build_without_nvrtc(void)
     need(!nb_card_build(c, 1, &s, &k) && !k);
     need(error_says("compile: NVRTC is needed, but NABLA_NVRTC is none"));
     need(nb_card_sync(c) && nb_memory_live() == 0);
-}
-
-static void building_needs_nvrtc(void **state)
-{
-    (void)state;
-    cards_alone(build_without_nvrtc, "NABLA_NVRTC=none");
 }
 
 /* A library under the name libfound.so, in a new folder there. */

@@ -21,13 +21,6 @@
 #include <cmocka.h>
 
 static const size_t KIB = 1 << 10, MIB = 1 << 20;
-#define TEST(name)                       \
-    static void name(void **state)       \
-    {                                    \
-        (void)state;                     \
-        cards_alone(body_of_##name, ""); \
-    }
-
 static nb_card_memory memory(nb_card *c)
 {
     nb_card_memory m;
@@ -51,7 +44,7 @@ static bool error_says(const char *text)
     return says;
 }
 
-static void body_of_a_card_says_what_it_is(void)
+CARD_TEST(a_card_says_what_it_is, "")
 {
     nb_card *c = cards_first();
     need(c->id == 0 && c->major >= 8 && *c->name && c->warp == 32);
@@ -69,9 +62,8 @@ static void body_of_a_card_says_what_it_is(void)
     need(error_says("there is no GPU "));
     need(!nb_card_at(-1) && error_says("there is no GPU -1 (there "));
 }
-TEST(a_card_says_what_it_is)
 
-static void body_of_freed_memory_is_used_again(void)
+CARD_TEST(freed_memory_is_used_again, "")
 {
     nb_card *c = cards_first();
     size_t room, sizes[] = {0, 1, 1000, 300 * KIB, 3 * MIB, 40 * MIB};
@@ -92,9 +84,8 @@ static void body_of_freed_memory_is_used_again(void)
     nb_card_free(c, NULL, 0);
     need(nb_memory_live() == 0);
 }
-TEST(freed_memory_is_used_again)
 
-static void body_of_parts_are_cut_and_joined(void)
+CARD_TEST(parts_are_cut_and_joined, "")
 {
     nb_card *c = cards_first();
     char *p[4];
@@ -125,7 +116,6 @@ static void body_of_parts_are_cut_and_joined(void)
     nb_card_free(c, d, 0), nb_card_free(c, e, 0);
     need(memory(c).blocks == 0);
 }
-TEST(parts_are_cut_and_joined)
 
 static uint32_t next(uint32_t *seed)
 {
@@ -134,7 +124,7 @@ static uint32_t next(uint32_t *seed)
 }
 
 /* Live blocks never overlap, and the statistics are theirs. */
-static void body_of_blocks_never_overlap(void)
+CARD_TEST(blocks_never_overlap, "")
 {
     enum { BLOCKS = 200, TURNS = 6000 };
     nb_card *c = cards_first();
@@ -166,7 +156,6 @@ static void body_of_blocks_never_overlap(void)
     nb_card_trim(c);
     need(memory(c).cached == 0);
 }
-TEST(blocks_never_overlap)
 
 static size_t left(nb_card *c)
 {
@@ -175,7 +164,7 @@ static size_t left(nb_card *c)
     return free;
 }
 
-static void body_of_trimming_gives_memory_back(void)
+CARD_TEST(trimming_gives_memory_back, "")
 {
     nb_card *c = cards_first();
     need(nb_card_enter(c));
@@ -192,9 +181,8 @@ static void body_of_trimming_gives_memory_back(void)
     nb_card_trim(c);
     need(memory(c).cached == 0);
 }
-TEST(trimming_gives_memory_back)
 
-static void body_of_running_out_is_an_error(void)
+CARD_TEST(running_out_is_an_error, "")
 {
     nb_card *c = cards_first();
     size_t room;
@@ -212,10 +200,9 @@ static void body_of_running_out_is_an_error(void)
     nb_card_free(c, alloc(c, 1000), 0);
     need(memory(c).blocks == 0);
 }
-TEST(running_out_is_an_error)
 
 /* What is cached in the wrong sizes comes back before anything fails. */
-static void body_of_cached_memory_is_no_obstacle(void)
+CARD_TEST(cached_memory_is_no_obstacle, "NABLA_SIM_MEMORY=1073741824")
 {
     nb_card *c = cards_first();
     size_t most = left(c) / 10;
@@ -229,13 +216,6 @@ static void body_of_cached_memory_is_no_obstacle(void)
         nb_card_free(c, p[i] = alloc(c, (size_t)(i + 2) * most), 0);
     need(memory(c).blocks == 0);
     nb_card_trim(c);
-}
-
-static void cached_memory_is_no_obstacle(void **state)
-{
-    (void)state;
-    cards_alone(body_of_cached_memory_is_no_obstacle,
-                "NABLA_SIM_MEMORY=1073741824");
 }
 
 static void fill(unsigned char *p, size_t n, unsigned seed)
@@ -262,7 +242,7 @@ static void round_trip(nb_card *c, size_t n, unsigned seed)
     free(x), free(y), free(z);
 }
 
-static void body_of_what_is_put_can_be_got(void)
+CARD_TEST(what_is_put_can_be_got, "")
 {
     nb_card *c = cards_first();
     static const size_t sizes[] = {0,       1,       63,       64,
@@ -272,10 +252,9 @@ static void body_of_what_is_put_can_be_got(void)
         round_trip(c, sizes[i], (unsigned)i);
     need(nb_memory_live() == 0);
 }
-TEST(what_is_put_can_be_got)
 
 /* Small ones fill the ring of pinned memory many times over. */
-static void body_of_many_puts_keep_their_order(void)
+CARD_TEST(many_puts_keep_their_order, "")
 {
     enum { N = 4000, BYTES = 20000 };
     nb_card *c = cards_first();
@@ -294,7 +273,6 @@ static void body_of_many_puts_keep_their_order(void)
     nb_card_free(c, q, 0);
     free(x), free(y);
 }
-TEST(many_puts_keep_their_order)
 
 static void *one_thread(void *arg)
 {
@@ -305,7 +283,7 @@ static void *one_thread(void *arg)
     return NULL;
 }
 
-static void body_of_threads_share_a_card(void)
+CARD_TEST(threads_share_a_card, "")
 {
     pthread_t thread[4];
     for (uintptr_t i = 0; i < 4; i++)
@@ -315,7 +293,6 @@ static void body_of_threads_share_a_card(void)
         pthread_join(thread[i], NULL);
     need(memory(cards_first()).blocks == 0);
 }
-TEST(threads_share_a_card)
 
 static const char scale_text[] =
     "extern \"C\" __global__ void scale(float *y, const float *x, float a,\n"
@@ -356,7 +333,7 @@ static bool scale(nb_card *c, nb_card_code *k, void *y, void *x, float a, int n)
     return nb_card_launch(c, k, grid, block, 0, args, "times");
 }
 
-static void body_of_kernels_run_in_order(void)
+CARD_TEST(kernels_run_in_order, "")
 {
     enum { N = 100000 };
     nb_card *c = cards_first();
@@ -380,10 +357,9 @@ static void body_of_kernels_run_in_order(void)
     need(memory(c).blocks == 0 && nb_memory_live() == 0);
     free(x), free(y);
 }
-TEST(kernels_run_in_order)
 
 /* More shared memory than a block has without asking. */
-static void body_of_shared_memory_is_opted_in_for(void)
+CARD_TEST(shared_memory_is_opted_in_for, "")
 {
     nb_card *c = cards_first();
     int n = (int)(c->shared_most / sizeof(float));
@@ -409,9 +385,8 @@ static void body_of_shared_memory_is_opted_in_for(void)
     nb_card_code_drop(k);
     free(x), free(y);
 }
-TEST(shared_memory_is_opted_in_for)
 
-static void body_of_a_launch_that_fails_names_its_ops(void)
+CARD_TEST(a_launch_that_fails_names_its_ops, "")
 {
     nb_card *c = cards_first();
     nb_card_code *k = build(c, wrong_text, "wrong");
@@ -426,7 +401,6 @@ static void body_of_a_launch_that_fails_names_its_ops(void)
     nb_card_free(c, p, 0);
     nb_card_code_drop(k);
 }
-TEST(a_launch_that_fails_names_its_ops)
 
 static bool launch_wrong(nb_card *c, nb_card_code *k, const char *what)
 {
@@ -435,7 +409,7 @@ static bool launch_wrong(nb_card *c, nb_card_code *k, const char *what)
     return nb_card_launch(c, k, one, one, 0, args, what);
 }
 
-static void body_of_a_late_fault_marks_the_card(void)
+CARD_TEST(a_late_fault_marks_the_card, "")
 {
     nb_card *c = cards_first();
     char first[4096];
@@ -471,10 +445,9 @@ static void body_of_a_late_fault_marks_the_card(void)
     nb_card_code_drop(good);
     need(!nb_failed() && nb_memory_live() == 0 && memory(c).blocks == 0);
 }
-TEST(a_late_fault_marks_the_card)
 
 /* Of many kernels under way the last are named, and how to find the one. */
-static void body_of_a_fault_lists_the_last_kernels(void)
+CARD_TEST(a_fault_lists_the_last_kernels, "")
 {
     nb_card *c = cards_first();
     nb_card_code *k = build(c, wrong_text, "wrong");
@@ -487,10 +460,9 @@ static void body_of_a_fault_lists_the_last_kernels(void)
     need(strstr(nb_error_message(), "in one of these or before: times; times"));
     need(error_says("; gather, log (NABLA_CUDA_SYNC=1 finds the one)"));
 }
-TEST(a_fault_lists_the_last_kernels)
 
 /* A card that failed is no matter to another. */
-static void body_of_cards_are_apart(void)
+CARD_TEST(cards_are_apart, "NABLA_SIM_CARDS=2")
 {
     if (nb_card_count() < 2) alone_skips("there is one card");
     nb_card *a = nb_card_at(0), *b = nb_card_at(1);
@@ -518,15 +490,9 @@ static void body_of_cards_are_apart(void)
     need(nb_memory_live() == 0);
 }
 
-static void cards_are_apart(void **state)
-{
-    (void)state;
-    cards_alone(body_of_cards_are_apart, "NABLA_SIM_CARDS=2");
-}
-
 /* Both ways in the order of both: a copy waits for what its source is made by,
  * and who writes over the source waits for the copy. */
-static void body_of_cards_copy_from_each_other(void)
+CARD_TEST(cards_copy_from_each_other, "NABLA_SIM_CARDS=2")
 {
     if (nb_card_count() < 2) alone_skips("there is one card");
     nb_card *a = nb_card_at(0), *b = nb_card_at(1);
@@ -547,13 +513,7 @@ static void body_of_cards_copy_from_each_other(void)
     nb_card_code_drop(k);
 }
 
-static void cards_copy_from_each_other(void **state)
-{
-    (void)state;
-    cards_alone(body_of_cards_copy_from_each_other, "NABLA_SIM_CARDS=2");
-}
-
-static void body_of_waiting_finds_the_kernel(void)
+CARD_TEST(waiting_finds_the_kernel, "NABLA_CUDA_SYNC=1")
 {
     nb_card *c = cards_first();
     nb_card_code *k = build(c, wrong_text, "wrong");
@@ -566,15 +526,9 @@ static void body_of_waiting_finds_the_kernel(void)
     need(error_says(" in gather, log"));
 }
 
-static void waiting_finds_the_kernel(void **state)
-{
-    (void)state;
-    cards_alone(body_of_waiting_finds_the_kernel, "NABLA_CUDA_SYNC=1");
-}
-
 /* Memory freed on one stream and taken on another is waited for: the kernels
  * of both write it, and the second has to win. */
-static void body_of_streams_wait_for_memory(void)
+CARD_TEST(streams_wait_for_memory, "")
 {
     enum { N = 1 << 20 };
     nb_card *c = cards_first();
@@ -614,9 +568,8 @@ static void body_of_streams_wait_for_memory(void)
     nb_card_code_drop(k);
     free(x);
 }
-TEST(streams_wait_for_memory)
 
-static void body_of_a_forked_process_is_told(void)
+CARD_TEST(a_forked_process_is_told, "")
 {
     nb_card *c = cards_first();
     size_t room;
@@ -636,7 +589,6 @@ static void body_of_a_forked_process_is_told(void)
     nb_card_free(c, p, 1000);
     need(memory(c).blocks == 0 && nb_card_sync(c));
 }
-TEST(a_forked_process_is_told)
 
 /* One turn of everything; false where memory ran out. */
 static bool everything(nb_card *c)
@@ -658,7 +610,7 @@ static bool everything(nb_card *c)
     return ok;
 }
 
-static void body_of_memory_of_the_host_may_run_out(void)
+CARD_TEST(memory_of_the_host_may_run_out, "")
 {
     int n = 0;
     bool done = false;
@@ -676,7 +628,6 @@ static void body_of_memory_of_the_host_may_run_out(void)
     }
     need(n > 8 && everything(cards_first()));
 }
-TEST(memory_of_the_host_may_run_out)
 
 /* The n-th call of that function of the driver fails.  What had begun ends
  * with an error or in spite of it, and nothing is lost. */
@@ -709,12 +660,9 @@ static void any_call_of_the_driver_may_fail(void **state)
     if (!cards_simulated()) skip();
     cards_alone(body_of_kernels_run_in_order, "");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        for (int n = 1; n <= 2; n++) {
-            char settings[128];
-            snprintf(settings, sizeof settings, "NABLA_SIM_FAIL=%s:%d:%d",
-                     names[i], n, n == 2 ? 2 : 1);
-            cards_alone(run_with_a_failing_call, settings);
-        }
+        for (int n = 1; n <= 2; n++)
+            cards_alone(run_with_a_failing_call, "NABLA_SIM_FAIL=%s:%d:%d",
+                        names[i], n, n == 2 ? 2 : 1);
 }
 
 int main(void)

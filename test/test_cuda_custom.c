@@ -23,15 +23,6 @@
 
 #include <cmocka.h>
 
-#define TEST(name, settings)                   \
-    static void body_of_##name(void);          \
-    static void name(void **state)             \
-    {                                          \
-        (void)state;                           \
-        cards_alone(body_of_##name, settings); \
-    }                                          \
-    static void body_of_##name(void)
-
 #define INCLUDE "#include <nabla/kernel.h>\n"
 
 /* One text for both. */
@@ -246,7 +237,7 @@ static bool agrees(nb_func *f, int nx, nb_tensor *const *x)
     return are_equal(nb_func_call1(f, nx, x), nb_func_call1(f, nx, far));
 }
 
-TEST(maps_take_every_dtype, "")
+CARD_TEST(maps_take_every_dtype, "")
 {
     open_all();
     static const nb_dtype all[] = {NB_I8,  NB_I16,  NB_I32, NB_I64,
@@ -266,7 +257,7 @@ TEST(maps_take_every_dtype, "")
     nb_scope_close(0, NULL);
 }
 
-TEST(rows_are_cut_from_views, "")
+CARD_TEST(rows_are_cut_from_views, "")
 {
     open_all();
     nb_op *less = op_of("less", "..., ... -> ...");
@@ -309,7 +300,7 @@ TEST(rows_are_cut_from_views, "")
 }
 
 /* Many axes that cannot be joined: copies take several launches. */
-TEST(views_of_many_axes_are_copied, "")
+CARD_TEST(views_of_many_axes_are_copied, "")
 {
     open_all();
     nb_op *total = op_of("total", "... n -> ...");
@@ -326,7 +317,7 @@ TEST(views_of_many_axes_are_copied, "")
     nb_scope_close(0, NULL);
 }
 
-TEST(results_and_attributes, "")
+CARD_TEST(results_and_attributes, "")
 {
     open_all();
     nb_op *inner = op_of("inner", "... n, ... n -> ..., ...");
@@ -362,7 +353,7 @@ static nb_status whole(void *ctx, int nx, nb_tensor *const *x, int *ny,
     return *ny = 1, nb_error_code();
 }
 
-TEST(transforms_pass_through, "")
+CARD_TEST(transforms_pass_through, "")
 {
     open_all();
     nb_op *total = op_of("total", "... n -> ...");
@@ -406,7 +397,7 @@ static nb_status looped(void *op, int nx, nb_tensor *const *x, int *ny,
     return *ny = 1, nb_error_code();
 }
 
-TEST(loops_hold_them, "")
+CARD_TEST(loops_hold_them, "")
 {
     open_all();
     nb_op *total = op_of("total", "... n -> ...");
@@ -418,7 +409,7 @@ TEST(loops_hold_them, "")
 }
 
 /* Run after run: the same program, and as a graph. */
-TEST(programs_become_graphs, "")
+CARD_TEST(programs_become_graphs, "")
 {
     open_all();
     nb_op *total = op_of("total", "... n -> ...");
@@ -444,7 +435,7 @@ TEST(programs_become_graphs, "")
 }
 
 /* A status is met by whoever waits next, and forgotten with that. */
-TEST(a_status_is_met_late, "")
+CARD_TEST(a_status_is_met_late, "")
 {
     open_all();
     nb_tensor *x = there(numbers(1, (int64_t[]){4}, NB_F64));
@@ -465,7 +456,7 @@ TEST(a_status_is_met_late, "")
     nb_scope_close(0, NULL);
 }
 
-TEST(a_status_is_met_at_once_if_every_launch_waits, "NABLA_CUDA_SYNC=1")
+CARD_TEST(a_status_is_met_at_once_if_every_launch_waits, "NABLA_CUDA_SYNC=1")
 {
     open_all();
     nb_tensor *x = there(numbers(1, (int64_t[]){4}, NB_F64)), *y = NULL;
@@ -477,7 +468,7 @@ TEST(a_status_is_met_at_once_if_every_launch_waits, "NABLA_CUDA_SYNC=1")
     nb_scope_close(0, NULL);
 }
 
-TEST(what_is_wrong_is_said, "")
+CARD_TEST(what_is_wrong_is_said, "")
 {
     open_all();
     nb_tensor *x = there(numbers(1, (int64_t[]){3}, NB_F64)), *y;
@@ -514,7 +505,7 @@ TEST(what_is_wrong_is_said, "")
 
 /* What is changed, and what it includes, is compiled again; the rest is found
  * on disk. */
-TEST(texts_are_known_by_what_they_say, "")
+CARD_TEST(texts_are_known_by_what_they_say, "")
 {
     open_all();
     nb_tensor *x = there(numbers(1, (int64_t[]){3}, NB_F64)), *y;
@@ -537,7 +528,7 @@ TEST(texts_are_known_by_what_they_say, "")
 }
 
 /* Where nothing is given, the default device says. */
-TEST(kernels_without_values, "")
+CARD_TEST(kernels_without_values, "")
 {
     open_all();
     written("ramp.cu",
@@ -557,7 +548,7 @@ TEST(kernels_without_values, "")
     nb_scope_close(0, NULL);
 }
 
-TEST(a_fault_names_the_kernel, "")
+CARD_TEST(a_fault_names_the_kernel, "")
 {
     open_all();
     if (!cards_simulated()) alone_skips("it would end the card's process");
@@ -585,7 +576,7 @@ static bool program(nb_op *total)
            nb_read(y, NB_F64, data) == NB_OK;
 }
 
-TEST(every_allocation_may_fail, "")
+CARD_TEST(every_allocation_may_fail, "")
 {
     open_all();
     nb_op *total = op_of("total", "... n -> ...");
@@ -610,7 +601,7 @@ TEST(every_allocation_may_fail, "")
 }
 
 /* The first use, too: sources, compilers, what is loaded. */
-TEST(first_uses_may_fail, "")
+CARD_TEST(first_uses_may_fail, "")
 {
     open_all();
     nb_tensor *x = there(numbers(1, (int64_t[]){3}, NB_F64));

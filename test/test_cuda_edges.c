@@ -148,7 +148,7 @@ static double *values(int i, int device, int64_t *n)
     return v;
 }
 
-static void check_all(void)
+CARD_TEST(extents_at_the_edge_are_computed_there, "NABLA_CUDNN=none")
 {
     bool ok = true;
     char last[64];
@@ -168,12 +168,6 @@ static void check_all(void)
     if (nb_card_elsewhere(card, last))
         fprintf(stderr, "%s is left to the CPU\n", last);
     need(ok && nb_card_elsewhere(card, last) == 0);
-}
-
-static void extents_at_the_edge_are_computed_there(void **state)
-{
-    (void)state;
-    cards_alone(check_all, "NABLA_CUDNN=none");
 }
 
 int main(void)

@@ -12,10 +12,7 @@
 #include "nabla/nabla.h"
 #include "support/alone.h"
 #include "support/cards.h"
-#include "support/sim.h"
 
-#include <dlfcn.h>
-#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -32,23 +29,6 @@
 #undef nb_view
 
 enum { ROWS = 6, COLUMNS = 8, N = ROWS * COLUMNS };
-
-static void test(void (*body)(void), const char *settings)
-{
-    char all[2 * PATH_MAX];
-    snprintf(all, sizeof all, "%s %s", cards_blaslt(), settings);
-    cards_alone(body, all);
-}
-
-#define TEST_WITH(name, settings)       \
-    static void body_of_##name(void);   \
-    static void name(void **state)      \
-    {                                   \
-        (void)state;                    \
-        test(body_of_##name, settings); \
-    }                                   \
-    static void body_of_##name(void)
-#define TEST(name) TEST_WITH(name, "")
 
 /* Several steps: rows are reduced, then columns; both results are needed by
  * what comes after. */
@@ -138,7 +118,8 @@ static void open_scope(void)
     need(nb_scope_open() == NB_OK);
 }
 
-TEST(a_program_that_runs_again_and_again_is_one_graph)
+CARD_TEST(a_program_that_runs_again_and_again_is_one_graph, "%s",
+          cards_blaslt())
 {
     open_scope();
     nb_executable *e = compiled(step, 1);
@@ -154,7 +135,8 @@ TEST(a_program_that_runs_again_and_again_is_one_graph)
     nb_executable_drop(e);
 }
 
-TEST(memory_that_comes_back_needs_one_call_of_the_driver)
+CARD_TEST(memory_that_comes_back_needs_one_call_of_the_driver, "%s",
+          cards_blaslt())
 {
     open_scope();
     nb_executable *e = compiled(step, 1);
@@ -174,7 +156,7 @@ TEST(memory_that_comes_back_needs_one_call_of_the_driver)
     nb_executable_drop(e);
 }
 
-TEST(results_that_are_kept_stay_what_they_are)
+CARD_TEST(results_that_are_kept_stay_what_they_are, "%s", cards_blaslt())
 {
     enum { TURNS = 24 };
     open_scope();
@@ -211,7 +193,7 @@ static void descend(bool donates, float *to)
     nb_executable_drop(e);
 }
 
-TEST(donated_arguments_are_results)
+CARD_TEST(donated_arguments_are_results, "%s", cards_blaslt())
 {
     float a[N], b[N];
     open_scope();
@@ -222,7 +204,7 @@ TEST(donated_arguments_are_results)
     need(launched() > 16);
 }
 
-TEST_WITH(graphs_are_turned_off, "NABLA_CUDA_GRAPHS=0")
+CARD_TEST(graphs_are_turned_off, "%s NABLA_CUDA_GRAPHS=0", cards_blaslt())
 {
     open_scope();
     nb_executable *e = compiled(step, 1);
@@ -235,7 +217,8 @@ TEST_WITH(graphs_are_turned_off, "NABLA_CUDA_GRAPHS=0")
     nb_executable_drop(e);
 }
 
-TEST_WITH(whoever_looks_for_a_fault_has_no_graphs, "NABLA_CUDA_SYNC=1")
+CARD_TEST(whoever_looks_for_a_fault_has_no_graphs, "%s NABLA_CUDA_SYNC=1",
+          cards_blaslt())
 {
     open_scope();
     nb_executable *e = compiled(step, 1);
@@ -287,7 +270,7 @@ static nb_status aside(void *ctx, int nx, nb_tensor *const *x, int *ny,
     return *ny = 2, NB_OK;
 }
 
-TEST(steps_of_the_cpu_lie_between_graphs)
+CARD_TEST(steps_of_the_cpu_lie_between_graphs, "%s", cards_blaslt())
 {
     open_scope();
     nb_executable *e = compiled(aside, 1);
@@ -326,7 +309,7 @@ static void *work(void *ctx)
     return NULL;
 }
 
-TEST(threads_capture_while_others_use_the_card)
+CARD_TEST(threads_capture_while_others_use_the_card, "%s", cards_blaslt())
 {
     enum { THREADS = 4 };
     open_scope();
@@ -345,7 +328,7 @@ TEST(threads_capture_while_others_use_the_card)
     nb_executable_drop(e);
 }
 
-TEST(any_size_has_graphs_of_its_own)
+CARD_TEST(any_size_has_graphs_of_its_own, "%s", cards_blaslt())
 {
     open_scope();
     nb_tensor *form[] = {numbers(1, ROWS, 0), numbers(1, ROWS, 1)};
@@ -385,15 +368,13 @@ static void what_cannot_be_captured_runs_step_by_step(void **state)
     (void)state;
     if (!cards_simulated()) skip();
     for (int i = 0; i < 3; i++)
-        for (int n = 1; n < 4; n++) {
-            char settings[128];
-            snprintf(settings, sizeof settings, "NABLA_SIM_FAIL=%s:%d",
-                     calls[i], n);
-            test(run_in_spite_of_it, settings);
-        }
+        for (int n = 1; n < 4; n++)
+            cards_alone(run_in_spite_of_it, "%s NABLA_SIM_FAIL=%s:%d",
+                        cards_blaslt(), calls[i], n);
 }
 
-static void body_of_a_fault(void)
+SIM_TEST(a_fault_names_the_ops_of_graphs,
+         "%s NABLA_SIM_FAIL=cuStreamSynchronize:1:700", cards_blaslt())
 {
     open_scope();
     nb_executable *e = compiled(step, 1);
@@ -409,14 +390,8 @@ static void body_of_a_fault(void)
     nb_executable_drop(e);
 }
 
-static void a_fault_names_the_ops_of_graphs(void **state)
-{
-    (void)state;
-    if (!cards_simulated()) skip();
-    test(body_of_a_fault, "NABLA_SIM_FAIL=cuStreamSynchronize:1:700");
-}
-
-static void body_of_a_launch_that_fails(void)
+SIM_TEST(a_launch_that_fails_is_an_error, "%s NABLA_SIM_FAIL=cuGraphLaunch:1:1",
+         cards_blaslt())
 {
     open_scope();
     nb_executable *e = compiled(step, 1);
@@ -431,23 +406,6 @@ static void body_of_a_launch_that_fails(void)
     nb_executable_drop(e);
 }
 
-static void a_launch_that_fails_is_an_error(void **state)
-{
-    (void)state;
-    if (!cards_simulated()) skip();
-    test(body_of_a_launch_that_fails, "NABLA_SIM_FAIL=cuGraphLaunch:1:1");
-}
-
-/* Calls of the simulated driver; of another nobody counts. */
-static int64_t calls_of(const char *name)
-{
-    const char *path = getenv("NABLA_CUDA_DRIVER");
-    void *lib = cards_simulated() ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : NULL;
-    int64_t (*count)(const char *) = NULL;
-    if (lib) *(void **)&count = dlsym(lib, "nabla_sim_count");
-    return count ? count(name) : 0;
-}
-
 /* x * number, which was computed before. */
 static void take_a_number(nb_dtype d)
 {
@@ -455,15 +413,15 @@ static void take_a_number(nb_dtype d)
     need(x && nb_realize(x) == NB_OK);
     for (int i = 2; i < 5; i++) {
         nb_tensor *y = nb_mul(x, nb_num(i));
-        int64_t before = calls_of("cuMemcpyHtoDAsync");
+        int64_t before = cards_count("cuMemcpyHtoDAsync");
         need(y && nb_realize(y) == NB_OK);
-        need(calls_of("cuMemcpyHtoDAsync") == before);
+        need(cards_count("cuMemcpyHtoDAsync") == before);
         nb_tensor *here = nb_cast(numbers(0, ROWS, 2), d);
         need(agree(y, nb_mul(here, nb_num(i))));
     }
 }
 
-TEST(numbers_are_arguments_of_kernels)
+CARD_TEST(numbers_are_arguments_of_kernels, "%s", cards_blaslt())
 {
     static const nb_dtype some[] = {NB_F32,  NB_F64, NB_F16,
                                     NB_BF16, NB_I32, NB_I64};
@@ -488,7 +446,8 @@ static nb_status scaled(void *ctx, int nx, nb_tensor *const *x, int *ny,
     return *ny = 2, NB_OK;
 }
 
-TEST(arguments_that_are_numbers_of_the_cpu_need_no_copies)
+CARD_TEST(arguments_that_are_numbers_of_the_cpu_need_no_copies, "%s",
+          cards_blaslt())
 {
     open_scope();
     nb_tensor *form[] = {numbers(1, ROWS, 1), rate(1)};
@@ -499,10 +458,10 @@ TEST(arguments_that_are_numbers_of_the_cpu_need_no_copies)
         need(nb_scope_open() == NB_OK);
         nb_tensor *x[] = {form[0], rate(i)}, *y[2], *of[2];
         nb_tensor *here[] = {numbers(0, ROWS, 1), rate(i)};
-        int64_t before = calls_of("cuMemcpyHtoDAsync");
+        int64_t before = cards_count("cuMemcpyHtoDAsync");
         int ny = 2;
         run(e, x, y);
-        need(calls_of("cuMemcpyHtoDAsync") == before);
+        need(cards_count("cuMemcpyHtoDAsync") == before);
         need(scaled(NULL, 2, here, &ny, of) == NB_OK);
         need(agree(y[0], of[0]) && agree(y[1], of[1]));
         nb_scope_close(0, NULL);
@@ -511,7 +470,7 @@ TEST(arguments_that_are_numbers_of_the_cpu_need_no_copies)
     nb_executable_drop(e);
 }
 
-TEST(numbers_change_and_the_graph_stays)
+CARD_TEST(numbers_change_and_the_graph_stays, "%s", cards_blaslt())
 {
     open_scope();
     nb_tensor *x = numbers(1, ROWS, 1), *here = numbers(0, ROWS, 1);
@@ -546,7 +505,7 @@ static nb_status branches(void *ctx, int nx, nb_tensor *const *x, int *ny,
     return *ny = 2, NB_OK;
 }
 
-TEST(steps_wait_for_what_they_need)
+CARD_TEST(steps_wait_for_what_they_need, "%s", cards_blaslt())
 {
     open_scope();
     nb_executable *e = compiled(branches, 1);
@@ -577,7 +536,7 @@ static nb_status layers(void *ctx, int nx, nb_tensor *const *x, int *ny,
     return *ny = 2, NB_OK;
 }
 
-TEST(products_of_a_library_are_part_of_graphs)
+CARD_TEST(products_of_a_library_are_part_of_graphs, "%s", cards_blaslt())
 {
     enum { TURNS = 12 };
     open_scope();
@@ -603,7 +562,7 @@ static nb_status sorted(void *ctx, int nx, nb_tensor *const *x, int *ny,
     return *ny = 2, NB_OK;
 }
 
-TEST(jobs_are_part_of_graphs)
+CARD_TEST(jobs_are_part_of_graphs, "%s", cards_blaslt())
 {
     enum { TURNS = 16 };
     open_scope();
@@ -648,7 +607,7 @@ static int fail_at(nb_executable *e, int64_t nth)
     return struck;
 }
 
-TEST(memory_may_run_out_while_a_graph_is_made)
+CARD_TEST(memory_may_run_out_while_a_graph_is_made, "%s", cards_blaslt())
 {
     open_scope();
     int64_t nth = 0;
@@ -661,7 +620,7 @@ TEST(memory_may_run_out_while_a_graph_is_made)
 }
 
 /* Memory of the card that a program gave back is trimmed between its runs. */
-TEST(memory_is_given_back_between_runs)
+CARD_TEST(memory_is_given_back_between_runs, "%s", cards_blaslt())
 {
     open_scope();
     nb_executable *e = compiled(step, 1);

@@ -7,7 +7,6 @@
 #include "support/alone.h"
 #include "support/cards.h"
 
-#include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,16 +16,6 @@
 #include <cmocka.h>
 
 enum { ROWS = 4100, COLUMNS = 72, N = ROWS * COLUMNS, RESULTS = 4 };
-
-#define TEST_WITH(name, settings)              \
-    static void body_of_##name(void);          \
-    static void name(void **state)             \
-    {                                          \
-        (void)state;                           \
-        cards_alone(body_of_##name, settings); \
-    }                                          \
-    static void body_of_##name(void)
-#define TEST(name) TEST_WITH(name, "")
 
 static nb_tensor *rows(int device)
 {
@@ -85,16 +74,6 @@ static bool agree(nb_tensor *x, nb_tensor *want)
     return ok;
 }
 
-/* Kernels so far; 0 on a real card. */
-static int64_t kernels(void)
-{
-    const char *path = getenv("NABLA_CUDA_DRIVER");
-    void *lib = cards_simulated() ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : NULL;
-    int64_t (*count)(const char *) = NULL;
-    if (lib) *(void **)&count = dlsym(lib, "nabla_sim_count");
-    return count ? count("kernels") : 0;
-}
-
 /* Runs it, compares, and says how many kernels that took. */
 static int64_t right(nb_body *body)
 {
@@ -105,10 +84,10 @@ static int64_t right(nb_body *body)
     nb_tensor *y[RESULTS], *want[RESULTS];
     int ny = RESULTS;
     need(nb_executable_new(nb_func_new(body, NULL), 2, x, &e) == NB_OK);
-    int64_t before = kernels();
+    int64_t before = cards_count("kernels");
     need(nb_executable_run(e, 2, x, &ny, y) == NB_OK);
     need(nb_device_wait(1) == NB_OK);
-    int64_t took = kernels() - before;
+    int64_t took = cards_count("kernels") - before;
     need(body(NULL, 2, here, &ny, want) == NB_OK);
     for (int i = 0; i < ny; i++)
         need(agree(y[i], want[i]));
@@ -116,20 +95,20 @@ static int64_t right(nb_body *body)
     return took;
 }
 
-TEST(sums_of_the_same_rows_are_one_program)
+CARD_TEST(sums_of_the_same_rows_are_one_program, "")
 {
     /* Parts of all sums; the sums, and the squares of one of them. */
     int64_t took = right(beside);
     need(!cards_simulated() || (took > 0 && took <= 3));
 }
 
-TEST_WITH(without_the_pass_they_are_several, "NABLA_DISABLE=share")
+CARD_TEST(without_the_pass_they_are_several, "NABLA_DISABLE=share")
 {
     int64_t took = right(beside);
     need(!cards_simulated() || took > 4);
 }
 
-TEST(sums_that_need_each_other_stay_apart)
+CARD_TEST(sums_that_need_each_other_stay_apart, "")
 {
     int64_t took = right(behind);
     need(!cards_simulated() || took >= 2 * RESULTS);

@@ -19,15 +19,6 @@
 
 #include <cmocka.h>
 
-#define TEST(name)                       \
-    static void body_of_##name(void);    \
-    static void name(void **state)       \
-    {                                    \
-        (void)state;                     \
-        cards_alone(body_of_##name, ""); \
-    }                                    \
-    static void body_of_##name(void)
-
 static const float six[] = {1, 2, 3, 4, 5, 6};
 
 /* Two rows of three on the card, in a scope. */
@@ -48,7 +39,7 @@ static bool holds(nb_tensor *x, const float *want)
     return nb_read(x, NB_F32, got) == NB_OK && !memcmp(got, want, 4 * n);
 }
 
-TEST(values_are_read_from_a_card)
+CARD_TEST(values_are_read_from_a_card, "")
 {
     nb_tensor *x = begin();
     int64_t stride[2];
@@ -63,7 +54,7 @@ TEST(values_are_read_from_a_card)
     nb_drop(x);
 }
 
-TEST(data_without_history_stays_there)
+CARD_TEST(data_without_history_stays_there, "")
 {
     nb_tensor *x = begin(), *y = nb_detach(x);
     need(nb_device_of(y) == 1 && holds(y, six));
@@ -71,7 +62,7 @@ TEST(data_without_history_stays_there)
     nb_scope_close(0, NULL);
 }
 
-TEST(a_copy_has_memory_of_its_own)
+CARD_TEST(a_copy_has_memory_of_its_own, "")
 {
     int64_t stride[2];
     nb_tensor *x = begin(), *t = nb_swap_axes(x, 0, 1);
@@ -92,7 +83,7 @@ static void count(void *n)
     ++*(int *)n;
 }
 
-TEST(memory_of_others_is_borrowed)
+CARD_TEST(memory_of_others_is_borrowed, "")
 {
     nb_tensor *x = begin();
     int released = 0;
@@ -117,7 +108,7 @@ TEST(memory_of_others_is_borrowed)
     nb_scope_close(0, NULL);
 }
 
-TEST(streams_wait_for_each_other)
+CARD_TEST(streams_wait_for_each_other, "")
 {
     nb_tensor *x = begin();
     nb_card *c = nb_card_at(0);
@@ -141,7 +132,7 @@ TEST(streams_wait_for_each_other)
     nb_scope_close(0, NULL);
 }
 
-TEST(elements_are_written_where_they_are)
+CARD_TEST(elements_are_written_where_they_are, "")
 {
     nb_tensor *x = begin();
     int64_t places[] = {1};
@@ -168,7 +159,7 @@ static nb_status double_it(void *ctx, int nx, nb_tensor *const *x, int *ny,
     return *ny = 1, NB_OK;
 }
 
-TEST(executables_tell_devices_apart)
+CARD_TEST(executables_tell_devices_apart, "")
 {
     nb_tensor *x = begin(), *here = nb_to_device(x, 0), *y[1];
     nb_executable *e;
@@ -185,7 +176,7 @@ TEST(executables_tell_devices_apart)
     nb_scope_close(0, NULL);
 }
 
-TEST(keys_are_made_where_numbers_are)
+CARD_TEST(keys_are_made_where_numbers_are, "")
 {
     nb_tensor *x = begin();
     float want[8];
@@ -204,7 +195,7 @@ TEST(keys_are_made_where_numbers_are)
     nb_scope_close(0, NULL);
 }
 
-TEST(files_take_what_is_on_a_card)
+CARD_TEST(files_take_what_is_on_a_card, "")
 {
     nb_tensor *x = begin();
     char path[96];
@@ -222,7 +213,7 @@ TEST(files_take_what_is_on_a_card)
 
 /* The view is realised before it is used: kernels get the address where it
  * begins, one element into the buffer, and read vectors of four. */
-TEST(views_may_begin_anywhere)
+CARD_TEST(views_may_begin_anywhere, "")
 {
     float data[48], want[16];
     cards_first();
@@ -248,7 +239,7 @@ TEST(views_may_begin_anywhere)
 }
 
 /* One number all over is written by one kernel, however many there are. */
-TEST(fills_of_any_size_share_a_kernel)
+CARD_TEST(fills_of_any_size_share_a_kernel, "")
 {
     cards_first();
     need(nb_scope_open() == NB_OK);
@@ -304,7 +295,7 @@ TEST(what_a_body_closes_over_is_moved_before_it_runs)
 
 /* Programs of one call are known again by what tells it apart: its op, its
  * attributes, which inputs are one, what is a number. */
-TEST(calls_that_are_alike_are_told_apart)
+CARD_TEST(calls_that_are_alike_are_told_apart, "")
 {
     nb_tensor *x = begin(), *y = nb_mul(x, nb_num(3));
     nb_tensor *zero = nb_to_device(nb_reduce_sum(nb_num(10), 0, NULL, 0), 1);

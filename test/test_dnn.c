@@ -187,7 +187,7 @@ static void refusals_are_told(void)
 static void simulated(void (*body)(void))
 {
     if (!cards_simulated()) skip();
-    cards_alone(body, cards_dnn());
+    cards_alone(body, "%s", cards_dnn());
 }
 
 static void plans_are_shared_and_compute(void **state)

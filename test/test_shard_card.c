@@ -22,16 +22,6 @@
 
 #include <cmocka.h>
 
-#define TEST_WITH(name, more)              \
-    static void body_of_##name(void);      \
-    static void name(void **state)         \
-    {                                      \
-        (void)state;                       \
-        cards_alone(body_of_##name, more); \
-    }                                      \
-    static void body_of_##name(void)
-#define TEST(name) TEST_WITH(name, "")
-
 /* Devices in a line or a grid, on the first `cards` cards in turn. */
 static const nb_mesh *mesh(int m, int n, int cards)
 {
@@ -105,13 +95,13 @@ static void steps_hold(int cards)
     }
 }
 
-TEST(steps_do_on_a_card_what_they_do_on_the_cpu)
+CARD_TEST(steps_do_on_a_card_what_they_do_on_the_cpu, "")
 {
     cards_first();
     steps_hold(1);
 }
 
-TEST_WITH(blocks_of_several_cards_go_through_the_cpu,
+CARD_TEST(blocks_of_several_cards_go_through_the_cpu,
           "NABLA_SIM_CARDS=3 NABLA_NCCL=none")
 {
     cards_first();
@@ -135,7 +125,7 @@ static bool is_by_nccl(void *ctx, int position)
     return !strcmp(nb_device_now()->link->name, ctx);
 }
 
-TEST_WITH(cards_of_one_process_talk_through_nccl, "NABLA_SIM_CARDS=8")
+CARD_TEST(cards_of_one_process_talk_through_nccl, "NABLA_SIM_CARDS=8")
 {
     static const int sizes[][2] = {{2, 1}, {3, 1}, {2, 2}, {2, 4}, {4, 2}};
     nccl_open(2);
@@ -155,7 +145,7 @@ TEST_WITH(cards_of_one_process_talk_through_nccl, "NABLA_SIM_CARDS=8")
     need(nb_devices_run(mesh(2, 2, 0), is_by_nccl, "local"));
 }
 
-TEST_WITH(programs_over_cards_talk_through_nccl, "NABLA_SIM_CARDS=4")
+CARD_TEST(programs_over_cards_talk_through_nccl, "NABLA_SIM_CARDS=4")
 {
     nccl_open(4);
     need(nb_scope_open() == NB_OK);
@@ -175,7 +165,7 @@ static bool all_equal(const unsigned char *x, size_t n, int v)
 }
 
 /* To itself, as one card can. */
-TEST(a_group_of_one_card_sends_to_itself)
+CARD_TEST(a_group_of_one_card_sends_to_itself, "")
 {
     enum { N = 1 << 20, MANY = 3 };
     static unsigned char host[MANY * N];
@@ -208,7 +198,7 @@ TEST(a_group_of_one_card_sends_to_itself)
     nb_card_free(card, to, room);
 }
 
-TEST_WITH(nccl_can_be_named, "NABLA_NCCL=/nowhere/libnccl.so")
+CARD_TEST(nccl_can_be_named, "NABLA_NCCL=/nowhere/libnccl.so")
 {
     cards_first();
     need(!nb_distributed_nccl() && nb_error_code() == NB_ERUNTIME);
@@ -217,7 +207,7 @@ TEST_WITH(nccl_can_be_named, "NABLA_NCCL=/nowhere/libnccl.so")
 
 /* Where devices are */
 
-TEST(devices_are_simulated_on_the_default_card)
+CARD_TEST(devices_are_simulated_on_the_default_card, "")
 {
     cards_first();
     const char *x[] = {"x"};
@@ -238,7 +228,7 @@ TEST(devices_are_simulated_on_the_default_card)
     need(!nb_mesh_on(cpu, on) && nb_error_code() == NB_ERUNTIME);
 }
 
-TEST_WITH(devices_are_cards_where_there_are_enough, "NABLA_SIM_CARDS=4")
+CARD_TEST(devices_are_cards_where_there_are_enough, "NABLA_SIM_CARDS=4")
 {
     cards_first();
     if (nb_card_count() < 4) alone_skips("there are fewer than four cards");
@@ -259,7 +249,7 @@ TEST_WITH(devices_are_cards_where_there_are_enough, "NABLA_SIM_CARDS=4")
 
 /* Programs */
 
-TEST(tensors_land_on_the_card_and_come_back)
+CARD_TEST(tensors_land_on_the_card_and_come_back, "")
 {
     cards_first();
     const nb_mesh *m = mesh(2, 2, 1);
@@ -278,7 +268,7 @@ TEST(tensors_land_on_the_card_and_come_back)
     nb_scope_close(0, NULL);
 }
 
-TEST(others_follow_to_the_mesh)
+CARD_TEST(others_follow_to_the_mesh, "")
 {
     cards_first();
     const nb_mesh *m = mesh(2, 2, 1);
@@ -315,7 +305,7 @@ static nb_status body(void *ctx, int nx, nb_tensor *const *x, int *ny,
     return y[0] ? NB_OK : nb_error_code();
 }
 
-TEST(gradients_and_compiled_programs_run_there)
+CARD_TEST(gradients_and_compiled_programs_run_there, "")
 {
     cards_first();
     const nb_mesh *m = mesh(2, 2, 1);
@@ -378,7 +368,7 @@ static nb_status fetched(void *ctx, int nx, nb_tensor *const *x, int *ny,
     return y[0] ? NB_OK : nb_error_code();
 }
 
-TEST(compiled_programs_may_leave_the_mesh)
+CARD_TEST(compiled_programs_may_leave_the_mesh, "")
 {
     cards_first();
     need(nb_scope_open() == NB_OK);

@@ -4,7 +4,9 @@
 #include "support/alone.h"
 #include "support/sim.h"
 
+#include <dlfcn.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,11 +58,15 @@ int cards_close(void **state)
     return 0;
 }
 
-void cards_alone(void (*body)(void), const char *more)
+void cards_alone(void (*body)(void), const char *more, ...)
 {
-    char all[4 * PATH_MAX];
-    snprintf(all, sizeof all, "NABLA_CACHE_DIR=%s %s %s", cards_folder,
-             cards_settings(), more);
+    char all[6 * PATH_MAX];
+    int n = snprintf(all, sizeof all, "NABLA_CACHE_DIR=%s %s ", cards_folder,
+                     cards_settings());
+    va_list list;
+    va_start(list, more);
+    vsnprintf(all + n, sizeof all - (size_t)n, more, list);
+    va_end(list);
     alone(body, all);
 }
 
@@ -85,6 +91,16 @@ const char *cards_dnn(void)
 {
     static char setting[PATH_MAX + 32];
     return library(setting, sizeof setting, "NABLA_CUDNN");
+}
+
+int64_t cards_count(const char *what)
+{
+    const char *path = getenv("NABLA_CUDA_DRIVER");
+    void *lib = cards_simulated() ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : NULL;
+    void *at = lib ? dlsym(lib, "nabla_sim_count") : NULL;
+    int64_t (*count)(const char *) = NULL;
+    memcpy(&count, &at, sizeof count);
+    return count ? count(what) : 0;
 }
 
 nb_card *cards_first(void)

@@ -15,11 +15,33 @@ const char *cards_settings(void);
 bool cards_simulated(void);
 
 /* Of a group of tests: a folder for what is compiled, made and removed; and a
- * body alone on the card, with that folder and more settings. */
+ * body alone on the card, with that folder and more settings, as printf
+ * writes them. */
 extern char cards_folder[64];
 int cards_open(void **state);
 int cards_close(void **state);
-void cards_alone(void (*body)(void), const char *more);
+void cards_alone(void (*body)(void), const char *more, ...);
+
+/* A test whose body, which follows, is alone on the card, with more settings;
+ * and one that takes the simulated card. */
+#define CARD_TEST(name, ...)                      \
+    static void body_of_##name(void);             \
+    static void name(void **state)                \
+    {                                             \
+        (void)state;                              \
+        cards_alone(body_of_##name, __VA_ARGS__); \
+    }                                             \
+    static void body_of_##name(void)
+
+#define SIM_TEST(name, ...)                       \
+    static void body_of_##name(void);             \
+    static void name(void **state)                \
+    {                                             \
+        (void)state;                              \
+        if (!cards_simulated()) skip();           \
+        cards_alone(body_of_##name, __VA_ARGS__); \
+    }                                             \
+    static void body_of_##name(void)
 
 /* The settings that name the simulated cuBLASLt and the simulated cuDNN; "" for
  * a real card. */
@@ -28,5 +50,9 @@ const char *cards_dnn(void);
 
 /* Inside a body: card 0, or the body ends as skipped. */
 nb_card *cards_first(void);
+
+/* Inside a body: what the simulated driver has counted, calls of a function or
+ * "kernels"; 0 on a real card. */
+int64_t cards_count(const char *what);
 
 #endif
