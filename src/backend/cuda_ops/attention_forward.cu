@@ -56,18 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                 }
             }
         }
-        bool edge = j * BN + BN > f.s;
-        if (CAUSAL) edge = edge || j * BN + BN - 1 > top + f.ahead;
-        if (edge) {
-            UNROLL for (int m = 0; m < MT; m++)
-                UNROLL for (int n = 0; n < BN / 8; n++)
-                    UNROLL for (int i = 0; i < 4; i++) {
-                        int column = j * BN + n * 8 + lane % 4 * 2 + i % 2;
-                        int row = top + m * 16 + lane / 4 + i / 2 * 8;
-                        int end = CAUSAL ? min(f.s, row + f.ahead + 1) : f.s;
-                        if (column >= end) s[m][n][i] = -INF;
-                    }
-        }
+        hide_keys(s, f, j * BN, top);
         UNROLL for (int m = 0; m < MT; m++)
             UNROLL for (int h = 0; h < 2; h++) {
                 f32 most = peak[m][h];

@@ -24,7 +24,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     u32 sv = sk + BM * DP * 2, sq = sv + BM * DP * 2, sg = sq + 2 * BN * DP * 2;
     u32 sl = sg + 2 * BN * DP * 2, sd = sl + 2 * BN * 4;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int blocks = (f.s + BM - 1) / BM;
     int at = blockIdx.x % f.batch, first = (int)blockIdx.x / f.batch * BM;
     const u16 *q = f.q.data + offset_of(f.q.batch, f.size, at);
     const u16 *g = f.g.data + offset_of(f.g.batch, f.size, at);

@@ -177,4 +177,22 @@ typedef struct form {
     int size[4], batch, t, s, ahead;
     f32 scale;
 } form;
+
+/* Of queries from row `top` on, scores with keys from `first` on that a query
+ * does not see become nothing. */
+FN void hide_keys(f32 (&s)[MT][BN / 8][4], const form &f, int first, int top)
+{
+    int lane = threadIdx.x % 32;
+    bool edge = first + BN > f.s;
+    if (CAUSAL) edge = edge || first + BN - 1 > top + f.ahead;
+    if (!edge) return;
+    UNROLL for (int m = 0; m < MT; m++)
+        UNROLL for (int n = 0; n < BN / 8; n++)
+            UNROLL for (int i = 0; i < 4; i++) {
+                int column = first + n * 8 + lane % 4 * 2 + i % 2;
+                int row = top + m * 16 + lane / 4 + i / 2 * 8;
+                int end = CAUSAL ? min(f.s, row + f.ahead + 1) : f.s;
+                if (column >= end) s[m][n][i] = -INF;
+            }
+}
 )
