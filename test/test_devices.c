@@ -11,6 +11,7 @@
 #include "support/alone.h"
 #include "support/cards.h"
 
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -261,6 +262,39 @@ CARD_TEST(fills_of_any_size_share_a_kernel, "")
     nb_scope_close(0, NULL);
 }
 
+/* What is asked of a device that is not there, of the CPU, and of a card. */
+static bool refused(nb_status s, nb_status code, const char *says)
+{
+    bool is = s == code && nb_error_code() == code &&
+              strstr(nb_error_message(), says);
+    nb_error_clear();
+    return is;
+}
+
+TEST(devices_that_are_not_there_are_refused)
+{
+    nb_device_memory m;
+    static const int absent[] = {-1, INT_MIN, 1000};
+    cards_first();
+    for (int i = 0; i < 3; i++) {
+        int d = absent[i];
+        nb_status code = d < 0 ? NB_EVALUE : NB_ERUNTIME;
+        const char *says = d < 0 ? "is not a device" : "there is no GPU 999";
+        need(refused(nb_device_wait(d), code, says));
+        need(refused(nb_device_memory_of(d, &m), code, says));
+        need(m.used == 0 && m.all == 0);
+        need(refused(nb_device_trim(d), code, says));
+        need(refused(nb_default_device_set(d), code, says));
+        need(refused(nb_device_after(d, NULL), code, says));
+        need(!nb_device_name(d) && refused(code, code, says));
+        need(!nb_device_stream(d) && refused(code, code, says));
+    }
+    need(nb_device_wait(0) == NB_OK && nb_device_trim(0) == NB_OK);
+    need(nb_device_memory_of(0, &m) == NB_OK && m.all == 0);
+    need(nb_device_memory_of(1, &m) == NB_OK && m.all > 0);
+    need(refused(nb_device_before(0, NULL), NB_EVALUE, "has no stream"));
+}
+
 /* A turn closes over a tensor of the CPU and moves it; each allocation in turn
  * fails. */
 static nb_status turn(void *ctx, int nx, nb_tensor *const *x, int *ny,
@@ -334,6 +368,7 @@ int main(void)
         cmocka_unit_test(keys_are_made_where_numbers_are),
         cmocka_unit_test(files_take_what_is_on_a_card),
         cmocka_unit_test(fills_of_any_size_share_a_kernel),
+        cmocka_unit_test(devices_that_are_not_there_are_refused),
         cmocka_unit_test(what_a_body_closes_over_is_moved_before_it_runs),
         cmocka_unit_test(calls_that_are_alike_are_told_apart),
     };

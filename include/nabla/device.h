@@ -14,7 +14,10 @@
 NB_API int nb_devices(void);
 NB_API const char *nb_devices_trouble(void);
 
-/* "cpu", "gpu:0"; NULL if there is none of that number. */
+/* "cpu", "gpu:0"; NULL if there is none of that number, with an error: NB_EVALUE
+ * for a negative one, else NB_ERUNTIME, which says how many cards there are or
+ * what is missing.  So do all functions here that are given a device.  The name
+ * is good until the second next call in this thread. */
 NB_API const char *nb_device_name(int device);
 
 NB_API int nb_device_of(const nb_tensor *x);
@@ -51,18 +54,18 @@ NB_API void *nb_device_stream(int device);
 NB_API nb_status nb_device_after(int device, void *stream);
 NB_API nb_status nb_device_before(int device, void *stream);
 
-/* Waits for all that a card was given to do.  Errors of what it did come out
- * here at the latest. */
+/* Waits for all that a card was given to do; on the CPU there is nothing to wait
+ * for.  Errors of what it did come out here at the latest. */
 NB_API nb_status nb_device_wait(int device);
 
 /* Bytes of a card: in use now and at most so far, kept for later, all that it
- * has. */
+ * has.  All are 0 for the CPU, where they are not counted. */
 typedef struct nb_device_memory {
     int64_t used, most, kept, all;
 } nb_device_memory;
 NB_API nb_status nb_device_memory_of(int device, nb_device_memory *m);
 
-/* Gives back what is kept for later. */
+/* Gives back what is kept for later; nothing on the CPU. */
 NB_API nb_status nb_device_trim(int device);
 
 #endif

@@ -19,15 +19,21 @@ const char *nb_devices_trouble(void)
     return why ? why : "";
 }
 
+/* The card, NULL for the CPU. */
+static bool find_card(int device, nb_card **card)
+{
+    *card = NULL;
+    if (device < 0) return nb_fail(NB_EVALUE, "%d is not a device", device);
+    return !device || (*card = nb_card_at(device - 1));
+}
+
 const char *nb_device_name(int device)
 {
     static _Thread_local char name[2][16];
     static _Thread_local int turn; /* one message may name two */
-    if (!device) return "cpu";
-    if (device < 0 || !nb_card_at(device - 1)) {
-        if (device < 0) nb_fail(NB_EVALUE, "%d is not a device", device);
-        return NULL;
-    }
+    nb_card *card;
+    if (!find_card(device, &card)) return NULL;
+    if (!card) return "cpu";
     turn = !turn;
     snprintf(name[turn], sizeof name[turn], "gpu:%d", device - 1);
     return name[turn];
@@ -36,10 +42,11 @@ const char *nb_device_name(int device)
 /* The card, started; NULL with an error. */
 static nb_card *started(int device)
 {
-    if (device <= 0)
+    nb_card *card;
+    if (!find_card(device, &card)) return NULL;
+    if (!card)
         return nb_fail(NB_EVALUE, "the CPU has no stream; cards are 1, 2, ...");
-    nb_card *card = nb_card_at(device - 1);
-    return card && nb_card_enter(card) ? card : NULL;
+    return nb_card_enter(card) ? card : NULL;
 }
 
 void *nb_device_stream(int device)
@@ -141,17 +148,19 @@ nb_tensor *nb_device_copy(nb_tensor *x)
 
 nb_status nb_device_wait(int device)
 {
-    nb_card *card = device ? nb_card_at(device - 1) : NULL;
-    if (!device) return NB_OK;
-    return NB_STATUS(card && nb_card_sync(card) && nb_card_words_check(card));
+    nb_card *card;
+    if (!find_card(device, &card)) return nb_error_code();
+    return NB_STATUS(!card ||
+                     (nb_card_sync(card) && nb_card_words_check(card)));
 }
 
 nb_status nb_device_memory_of(int device, nb_device_memory *m)
 {
     nb_card_memory is;
-    nb_card *card = nb_card_at(device - 1);
+    nb_card *card;
     *m = (nb_device_memory){0};
-    if (!card) return nb_error_code();
+    if (!find_card(device, &card)) return nb_error_code();
+    if (!card) return NB_OK;
     nb_card_memory_get(card, &is);
     *m = (nb_device_memory){.used = (int64_t)is.live,
                             .most = (int64_t)is.peak,
@@ -162,8 +171,8 @@ nb_status nb_device_memory_of(int device, nb_device_memory *m)
 
 nb_status nb_device_trim(int device)
 {
-    nb_card *card = device ? nb_card_at(device - 1) : NULL;
-    if (!device) return NB_OK;
+    nb_card *card;
+    if (!find_card(device, &card)) return nb_error_code();
     if (card) nb_card_trim(card);
-    return NB_STATUS(card);
+    return NB_OK;
 }

@@ -71,10 +71,18 @@ if not INSIDE:
             "print(nb.devices())\n"
             "try: nb.ones(2).cuda()\n"
             "except RuntimeError as e: print('error:', e)\n"
+            "nb.synchronize(); nb.empty_cache(); nb.synchronize('cpu')\n"
+            "print(nb.memory_stats('cpu'))\n"
+            "for f in nb.synchronize, nb.memory_stats, nb.empty_cache:\n"
+            "  try: f('gpu:1')\n"
+            "  except RuntimeError as e: print('refused:', e)\n"
             "with nb.default_device('gpu'): print(nb.ones(2).device)\n",
             **NOWHERE,
         )
         assert "[Device(type=cpu,id=0)]" in said
+        assert "{'used': 0, 'most': 0, 'kept': 0, 'all': 0}" in said
+        absent = "refused: Device(type=gpu,id=1) is not present: "
+        assert said.count(absent) == 3
         assert "error: Device(type=gpu,id=0) is not present: " in said
         assert said.count("/nowhere/libcuda.so") >= 1
         assert said.count("RuntimeWarning") == 1
@@ -902,8 +910,18 @@ if INSIDE:
         nb.empty_cache()
         assert nb.memory_stats()["kept"] < after["kept"]
         assert nb.memory_stats("cpu")["all"] == 0
-        with pytest.raises(RuntimeError, match="not present"):
-            nb.synchronize("gpu:250")
+        for ask in (nb.synchronize, nb.memory_stats, nb.empty_cache):
+            for wrong, error in (
+                ("gpu:250", RuntimeError),
+                (nb.Accelerator(-1), RuntimeError),
+                ("cpu:1", RuntimeError),
+                ("tpu", ValueError),
+                ("gpu:", ValueError),
+                ("gpu:one", ValueError),
+                (1, TypeError),
+            ):
+                with pytest.raises(error, match="device|present"):
+                    ask(wrong)
 
     def test_sizes_that_change() -> None:
         f = nb.compile(
