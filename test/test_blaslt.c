@@ -349,10 +349,10 @@ static void try_sum(nb_dtype d, summed how, int64_t wanted)
     need(nb_executable_new(f, 4, x, &e) == NB_OK);
     for (int again = 0; again < 2; again++) {
         int ny = 2;
-        int64_t before = count("kernels");
+        int64_t before = cards_count("kernels");
         need(nb_executable_run(e, 4, x, &ny, y) == NB_OK);
         need(nb_device_wait(1) == NB_OK);
-        int64_t kernels = count("kernels") - before;
+        int64_t kernels = cards_count("kernels") - before;
         need(!cards_simulated() || wanted < 0 || kernels == wanted);
         sums_up(y[0], y[1], how == OF_CASTS ? 1e-6 : eps_of(d));
     }
