@@ -1,8 +1,9 @@
 /* test_card_loops.c - loops and branches on a card: the values of the CPU, and
  * one launch for all turns.
  *
- * Every program is run on the CPU and, compiled, on the card, and again there:
- * the same bits.  The second run is launches alone, which are counted. */
+ * Every program is run on the CPU and on the card, as it is and compiled, and
+ * again there: the same bits.  The second run is launches alone, which are
+ * counted. */
 #include "backend/cuda/card.h"
 #include "base/memory.h"
 #include "core/tensor.h"
@@ -462,6 +463,86 @@ PROGRAM(mapped_while)
     return mapped_of(until_small, x, ny, y);
 }
 
+/* One of three, closing over a number; along one that the CPU has. */
+BODY_OF(times, nb_mul(x[0], c[1]))
+BODY_OF(waved, nb_sin(x[0]))
+BODY_OF(plus, nb_add(x[0], c[1]))
+
+static nb_tensor *chosen(int64_t which, nb_tensor *const *x)
+{
+    nb_func *f[] = {fn(times, x), fn(waved, x), fn(plus, x)};
+    nb_tensor *y;
+    int n = 1;
+    return nb_switch(whole(which), 3, f, 1, x, &n, &y) == NB_OK ? y : NULL;
+}
+
+PROGRAM(one_of_three)
+{
+    (void)ctx, (void)nx;
+    y[0] = nb_add(chosen(1, x), nb_mul(chosen(-7, x), chosen(9, x)));
+    return *ny = 1, NB_STATUS(y[0]);
+}
+
+PROGRAM(pushed)
+{
+    const float by = 0.3f;
+    nb_tensor *in[] = {x[2], total(x[0]), nb_cos(x[2]),
+                       nb_constant(NB_F32, 0, NULL, &by)};
+    (void)ctx, (void)nx;
+    return nb_func_call(nb_jvp(fn(one_of_three, NULL)), 4, in, ny, y);
+}
+
+/* The same in lanes, some of which tell no difference. */
+static nb_status pulled(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                        nb_tensor **y)
+{
+    nb_tensor *in[] = {nb_get(x[1], 1, (nb_key[]){NB_AT(3)}), total(x[2])};
+    nb_tensor *all[2];
+    nb_func *f = nb_vjp(fn(one_of_three, NULL), 2);
+    int n = 1;
+    (void)ctx, (void)nx;
+    if (one_of_three(NULL, 2, in, &n, all) != NB_OK) return nb_error_code();
+    nb_tensor *back[] = {in[0], in[1], nb_cos(all[0])};
+    return nb_func_call(f, 3, back, ny, y);
+}
+
+PROGRAM(mapped_branches)
+{
+    (void)ctx, (void)nx;
+    return mapped_of(pulled, x, ny, y);
+}
+
+/* A map within a body, of loops, in lanes. */
+BODY_OF(wave_on, nb_sin(nb_add(x[1], c[0])))
+
+static nb_tensor *waves_of(nb_tensor *x, nb_tensor *h)
+{
+    nb_tensor *y;
+    nb_func *f = fn(wave_on, &x);
+    return nb_fori(nb_count(0), nb_count(3), f, 1, &h, &y) == NB_OK ? y : NULL;
+}
+BODY_OF(each_wave, waves_of(x[0], c[0]))
+
+static nb_tensor *fan_of(nb_tensor *h, nb_tensor *over)
+{
+    nb_tensor *all = nb_func_call1(nb_vmap(fn(each_wave, &h), NULL), 1, &over);
+    return nb_mul(total(all), nb_num(0.05));
+}
+BODY_OF(fan, fan_of(x[0], x[1]))
+
+PROGRAM(fans)
+{
+    nb_tensor *begin = total(x[2]);
+    (void)ctx, (void)nx;
+    return scan(fan, NULL, 1, &begin, 1, x + 1, 0, false, ny, y);
+}
+
+PROGRAM(mapped_fans)
+{
+    (void)ctx, (void)nx;
+    return mapped_of(fans, x, ny, y);
+}
+
 /* More steps, in and out, than are moved at once. */
 enum { CROWD = 70 };
 
@@ -567,24 +648,25 @@ static bool near(const values *a, const values *b, double within)
 static void check(nb_body *body, int launches)
 {
     nb_tensor *here[3], *there[3];
-    values a, b, c;
+    values a, b, c, lazy;
     nb_card *card = cards_first();
     need(nb_scope_open() == NB_OK);
     inputs(0, here);
     run(nb_func_new(body, NULL), here, &a);
     nb_default_device_set(1);
     inputs(1, there);
+    run(nb_func_new(body, NULL), there, &lazy);
     nb_func *f = nb_compile(nb_func_new(body, NULL), NULL);
     run(f, there, &b);
     nb_card_sync(card);
     uint64_t before = nb_card_launches(card);
     run(f, there, &c);
     uint64_t took = nb_card_launches(card) - before;
-    need(near(&a, &b, 2e-5));
+    need(near(&a, &lazy, 2e-5) && near(&a, &b, 2e-5));
     need(near(&b, &c, 0));
     if (took > (uint64_t)launches) fprintf(stderr, "%d launches\n", (int)took);
     need(took <= (uint64_t)launches);
-    free_all(&a), free_all(&b), free_all(&c);
+    free_all(&a), free_all(&b), free_all(&c), free_all(&lazy);
     nb_scope_close(0, NULL);
 }
 
@@ -734,6 +816,9 @@ TEST(gradients_of_branches_are_loops, gradient_of_branches, 6)
 TEST(lanes_go_together, mapped, 6)
 TEST(gradients_in_lanes_are_loops, mapped_gradient, 10)
 TEST(lanes_end_by_themselves, mapped_while, 6)
+TEST(numbers_of_the_cpu_move_branches, pushed, 12)
+TEST(branches_in_lanes_fill_all_of_them, mapped_branches, 40)
+TEST(maps_within_bodies_stay_within, mapped_fans, 6)
 
 /* Each allocation in turn fails: an error, and nothing is lost. */
 static void body_of_faults(void)
@@ -801,6 +886,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(lanes_go_together),
         cmocka_unit_test(gradients_in_lanes_are_loops),
         cmocka_unit_test(lanes_end_by_themselves),
+        cmocka_unit_test(numbers_of_the_cpu_move_branches),
+        cmocka_unit_test(branches_in_lanes_fill_all_of_them),
+        cmocka_unit_test(maps_within_bodies_stay_within),
         cmocka_unit_test(loops_of_many_kernels_are_graphs),
         cmocka_unit_test(tests_are_read_without_conditions),
         cmocka_unit_test(memory_may_run_out),
