@@ -828,7 +828,7 @@ static void body_of_faults(void)
     need(nb_scope_open() == NB_OK);
     nb_default_device_set(1);
     inputs(1, x);
-    for (int64_t n = 1, failed = 1; failed; n += 1 + n / 8) {
+    for (int64_t n = 1, failed = 1; failed; n += 1 + n / 16) {
         nb_tensor *y[MOST];
         int ny = MOST;
         need(nb_scope_open() == NB_OK);
@@ -844,6 +844,7 @@ static void body_of_faults(void)
         nb_fault_set(0);
         need(s == NB_OK || s == NB_EMEMORY);
         need(failed || s == NB_OK);
+        need(s != NB_OK || !nb_error_code()); /* nothing failed unseen */
         nb_error_clear();
         nb_scope_close(0, NULL);
     }

@@ -129,7 +129,7 @@ static bool fill(nb_turn_programs *t, const nb_turn_of *of, const bool *before,
 {
     const nb_graph *g = of->graph;
     nb_list in = {0}, out = {0};
-    bool ok = true;
+    bool ok = true, failed = nb_failed();
     for (int i = 0; ok && i < g->nx; i++)
         ok = nb_list_add(&in, node[i]);
     for (int i = g->nx; ok && i < g->n; i++) {
@@ -141,11 +141,11 @@ static bool fill(nb_turn_programs *t, const nb_turn_of *of, const bool *before,
         ok = nb_list_add(
             &out, y ? y[i] : node[g->result[of->which ? of->which[i] : i]]);
     if (ok) t->turn = nb_programs_run.make(in.n, in.at, out.n, out.at, true);
-    if (ok && t->turn && t->nbefore)
+    if (t->turn && t->nbefore)
         t->before =
             nb_programs_run.make(g->nx, in.at, t->nbefore, in.at + g->nx, true);
     nb_list_free(&in), nb_list_free(&out);
-    return ok;
+    return ok && nb_failed() == failed;
 }
 
 bool nb_turn_make(nb_turn_programs *t, nb_turn_of of, nb_tensor *const *node,

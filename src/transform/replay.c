@@ -261,13 +261,13 @@ static int node_results(const nb_replay *p, nb_tensor **y)
 static bool make_program(nb_replay *p)
 {
     nb_tensor **y = nb_array(p->ny);
-    bool ok = y && find_inputs(p);
+    bool failed = nb_failed(), ok = y && find_inputs(p);
     int n = ok ? node_results(p, y) : 0;
     if (ok && n)
         p->program =
             nb_programs_run.make(p->nprogram, p->program_in, n, y, false);
     nb_free(y);
-    return ok;
+    return ok && nb_failed() == failed;
 }
 
 static bool run_program(nb_replay *p, nb_tensor *const *x, nb_tensor **y)
