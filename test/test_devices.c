@@ -271,7 +271,7 @@ static bool refused(nb_status s, nb_status code, const char *says)
     return is;
 }
 
-TEST(devices_that_are_not_there_are_refused)
+CARD_TEST(devices_that_are_not_there_are_refused, "")
 {
     nb_device_memory m;
     static const int absent[] = {-1, INT_MIN, 1000};
@@ -305,7 +305,7 @@ static nb_status turn(void *ctx, int nx, nb_tensor *const *x, int *ny,
     return *ny = 1, NB_OK;
 }
 
-TEST(what_a_body_closes_over_is_moved_before_it_runs)
+CARD_TEST(what_a_body_closes_over_is_moved_before_it_runs, "")
 {
     nb_tensor *x = begin(), *closed = nb_to_device(x, 0), *y = NULL;
     need(closed && nb_realize(closed) == NB_OK);
