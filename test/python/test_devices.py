@@ -1121,6 +1121,10 @@ if INSIDE:
         assert f(a, nb.constant(a), 1.0).device == nb.CPU()
         assert f(a, x, 1.0).device == GPU
         assert f(a, a, 1.0).device == nb.CPU()
+        with nb.default_device("gpu"):  # where arrays without tensors go
+            assert f(a, a, 1.0).device == GPU
+            assert f(a, x, 1.0).device == GPU
+        assert f(a, a, 1.0).device == nb.CPU()
 
     def test_listings_say_the_device() -> None:
         f = nb.explain(lambda x: nb.sum(nb.sin(x) * 2))

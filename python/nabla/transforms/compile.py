@@ -233,18 +233,21 @@ class _Call:
             elif i in steps:
                 kind, value = _STEP, _step_beside(leaves, x)
             elif _nabla.is_array(x):
-                kind, value = _ARRAY, self._placed(_nabla.ensure_tensor(x))
+                kind, value = self._placed(_nabla.ensure_tensor(x))
             else:
                 self._check_hash(x)
             self.leaves.append(value)
             self.rows.append((kind, value, donated))
 
-    def _placed(self, x: Tensor) -> Tensor:
-        """An array, with the first tensor that is on a card, if any is."""
+    def _placed(self, x: Tensor) -> tuple[int, Tensor]:
+        """An array, with the first tensor that is on a card; if none is it
+        stays on the default device, which other calls need not have."""
         others = _nabla.tree_leaves(self._whole)
         tensors = (y for y in others if isinstance(y, _nabla.Tensor))
         card = next(filter(None, map(_nabla.device_of, tensors)), 0)
-        return _nabla.to_device(x, card) if card and x.ndim else x
+        if not card:
+            return _INPUT, x
+        return _ARRAY, _nabla.to_device(x, card) if x.ndim else x
 
     def _check_hash(self, x: Any) -> None:
         try:
