@@ -400,13 +400,9 @@ int64_t nb_nest_units(const nb_nest *x)
  * uses it: what a reduction is needed for comes a pass later. */
 static void find_passes(const nb_nest *x, int *has, int *uses)
 {
-    for (int k = 0; k < x->n; k++) {
-        const nb_nest_value *v = &x->value[k];
-        has[k] = uses[k] = 0;
-        for (int i = 0; i < nb_nest_args(v); i++)
-            if (has[v->arg[i]] > has[k]) has[k] = has[v->arg[i]];
-        has[k] += v->kind == NB_NEST_REDUCE;
-    }
+    nb_nest_ready(x, has);
+    for (int k = 0; k < x->n; k++)
+        uses[k] = 0;
     for (int k = x->n - 1; k >= 0; k--) {
         const nb_nest_value *v = &x->value[k];
         int pass = v->kind == NB_NEST_REDUCE  ? has[v->arg[0]]

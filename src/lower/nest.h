@@ -155,6 +155,20 @@ void nb_nest_print(const nb_nest *x, nb_text *t);
 int64_t nb_nest_points(const nb_nest *x);
 int64_t nb_nest_units(const nb_nest *x);
 
+/* The axes that a value runs along, a store with what it stores. */
+unsigned nb_nest_axes(const nb_nest *x, int k);
+
+/* Passes over the inner axes: a reduction is known when its pass is over, and
+ * what needs it belongs to the next.  The pass that each value is ready for; how
+ * many passes there are. */
+int nb_nest_ready(const nb_nest *x, int *ready);
+
+/* What the loops of pass q compute: what they are for, and whatever inside of
+ * them is needed for that, but by way of what an earlier pass has kept (the
+ * number of that pass, or -1). */
+void nb_nest_needed(const nb_nest *x, int q, const int *ready,
+                    const bool *inside, const int *kept, bool *need);
+
 /* Rough cycles of one value at one point. */
 int nb_nest_cost(const nb_nest_value *v);
 int nb_scalar_cost(nb_scalar s);

@@ -52,7 +52,8 @@ typedef struct nb_walk {
     int loop[NB_MAX_NEST_AXES]; /* these axes, the vector axis last */
     int npasses;
     int *ready;           /* by value: the pass that has it */
-    int *level;           /* loops that it stands in */
+    int *level;           /* loops that it stands in, */
+    bool *inside;         /* and whether in any */
     int *kept;            /* the pass that keeps it in scratch, or -1 */
     int *at;              /* where, among those kept */
     int nkept, kept_size; /* how many, and bytes of the largest at a point */

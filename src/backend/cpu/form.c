@@ -20,8 +20,8 @@ enum {
 void nb_walk_free(nb_walk *w)
 {
     nb_free(w->ready), nb_free(w->level), nb_free(w->kept), nb_free(w->at);
-    nb_free(w->past);
-    for (int q = 0; q < w->npasses; q++)
+    nb_free(w->past), nb_free(w->inside);
+    for (int q = 0; q < NB_MAX_PASSES; q++)
         nb_free(w->needed[q]);
 }
 
@@ -185,48 +185,14 @@ static void find_past(nb_walk *w)
 static void find_levels(nb_walk *w)
 {
     const nb_nest *x = w->nest;
+    w->npasses = nb_nest_ready(x, w->ready);
     for (int k = 0; k < x->n; k++) {
-        const nb_nest_value *v = &x->value[k];
-        unsigned axes = v->axes;
-        int ready = 0;
-        for (int i = 0; i < nb_nest_args(v); i++) {
-            if (w->ready[v->arg[i]] > ready) ready = w->ready[v->arg[i]];
-            if (v->kind == NB_NEST_STORE) axes |= x->value[v->arg[i]].axes;
-        }
-        w->ready[k] =
-            ready + (v->kind == NB_NEST_REDUCE || v->kind == NB_NEST_LAST);
+        unsigned axes = nb_nest_axes(x, k);
         w->level[k] = 0;
         for (int j = 0; j < w->nloops; j++)
             if (axes >> w->loop[j] & 1) w->level[k] = j + 1;
-        if (w->ready[k] >= w->npasses) w->npasses = w->ready[k] + 1;
+        w->inside[k] = w->level[k];
         w->kept[k] = -1;
-    }
-}
-
-/* Whether value k is what the loops of pass q are for. */
-static bool is_root(const nb_walk *w, int k, int q)
-{
-    const nb_nest_value *v = &w->nest->value[k];
-    if (v->kind == NB_NEST_REDUCE || v->kind == NB_NEST_CARRY)
-        return w->ready[v->arg[0]] == q;
-    return v->kind == NB_NEST_STORE && w->level[k] && w->ready[k] == q;
-}
-
-static void find_needed(nb_walk *w, int q)
-{
-    const nb_nest *x = w->nest;
-    bool *need = w->needed[q];
-    for (int k = 0; k < x->n; k++) {
-        need[k] |= is_root(w, k, q);
-        if (need[k] && x->value[k].kind == NB_NEST_CARRY)
-            need[x->value[k].next] |= w->level[x->value[k].next] > 0;
-    }
-    for (int k = x->n - 1; k >= 0; k--) {
-        const nb_nest_value *v = &x->value[k];
-        bool ends = w->kept[k] >= 0 && w->kept[k] < q;
-        if (!need[k] || ends) continue;
-        for (int i = 0; i < nb_nest_args(v); i++)
-            need[v->arg[i]] |= w->level[v->arg[i]] > 0;
     }
 }
 
@@ -286,11 +252,8 @@ static bool find_kept(nb_walk *w)
     int *seen = nb_alloc((size_t)(x->n + 1) * sizeof *seen);
     bool more = seen && w->form == NB_FORM_ROW && inner_points(x) <= MAX_KEPT;
     do {
-        for (int q = 0; q < w->npasses; q++) {
-            for (int k = 0; k < x->n; k++)
-                w->needed[q][k] = false;
-            find_needed(w, q);
-        }
+        for (int q = 0; q < w->npasses; q++)
+            nb_nest_needed(x, q, w->ready, w->inside, w->kept, w->needed[q]);
         more = more && w->nkept * inner_points(x) < MAX_KEPT * 4;
     } while (more && keep_one(w, seen));
     nb_free(seen);
@@ -300,13 +263,15 @@ static bool find_kept(nb_walk *w)
 bool nb_walk_plan(nb_walk *w, const nb_nest *x)
 {
     size_t n = (size_t)x->n + 1;
-    *w = (nb_walk){.nest = x, .npasses = 1};
+    *w = (nb_walk){.nest = x};
     w->ready = nb_alloc(n * sizeof *w->ready);
     w->level = nb_alloc(n * sizeof *w->level);
     w->kept = nb_alloc(n * sizeof *w->kept);
     w->at = nb_alloc_zero(n * sizeof *w->at);
     w->past = nb_alloc_zero(n);
-    if (!w->ready || !w->level || !w->kept || !w->at || !w->past) return false;
+    w->inside = nb_alloc_zero(n);
+    if (!w->ready || !w->level || !w->kept || !w->at || !w->past || !w->inside)
+        return false;
     choose_form(w);
     choose_tile(w);
     choose_width(w);

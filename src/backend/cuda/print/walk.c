@@ -180,52 +180,13 @@ static bool is_wide(const nb_nest *x)
     return false;
 }
 
-/* Passes: a reduction is known when its pass is over, and what needs it
- * belongs to the next. */
-
-static void find_ready(nb_cuda_walk *w)
+static void find_passes(nb_cuda_walk *w)
 {
     const nb_nest *x = w->nest;
-    w->npasses = 1;
+    w->npasses = nb_nest_ready(x, w->ready);
     for (int k = 0; k < x->n; k++) {
-        const nb_nest_value *v = &x->value[k];
-        unsigned axes = v->axes;
-        int ready = 0;
-        for (int i = 0; i < nb_nest_args(v); i++) {
-            if (w->ready[v->arg[i]] > ready) ready = w->ready[v->arg[i]];
-            if (v->kind == NB_NEST_STORE) axes |= x->value[v->arg[i]].axes;
-        }
-        if (v->kind == NB_NEST_REDUCE || v->kind == NB_NEST_LAST) ready++;
-        w->ready[k] = ready;
-        w->inside[k] = axes & x->inner;
+        w->inside[k] = nb_nest_axes(x, k) & x->inner;
         w->kept[k] = -1;
-        if (ready >= w->npasses) w->npasses = ready + 1;
-    }
-}
-
-static bool is_root(const nb_cuda_walk *w, int k, int q)
-{
-    const nb_nest_value *v = &w->nest->value[k];
-    if (v->kind == NB_NEST_REDUCE || v->kind == NB_NEST_CARRY)
-        return w->ready[v->arg[0]] == q;
-    return v->kind == NB_NEST_STORE && w->inside[k] && w->ready[k] == q;
-}
-
-static void find_needed(nb_cuda_walk *w, int q)
-{
-    const nb_nest *x = w->nest;
-    bool *need = w->needed[q];
-    for (int k = 0; k < x->n; k++)
-        need[k] = is_root(w, k, q);
-    for (int k = 0; k < x->n; k++)
-        if (need[k] && x->value[k].kind == NB_NEST_CARRY)
-            need[x->value[k].next] |= w->inside[x->value[k].next];
-    for (int k = x->n - 1; k >= 0; k--) {
-        const nb_nest_value *v = &x->value[k];
-        bool ends = w->kept[k] >= 0 && w->kept[k] < q;
-        if (!need[k] || ends) continue;
-        for (int i = 0; i < nb_nest_args(v); i++)
-            need[v->arg[i]] |= w->inside[v->arg[i]];
     }
 }
 
@@ -342,7 +303,8 @@ static int keep(nb_cuda_walk *w, bool raw, int most)
         w->kept[k] = -1, w->raw[k] = false;
     while (bytes) {
         for (int q = 0; q < w->npasses; q++)
-            find_needed(w, q);
+            nb_nest_needed(w->nest, q, w->ready, w->inside, w->kept,
+                           w->needed[q]);
         bytes = w->turns && all < most ? keep_one(w, raw) : 0;
         all += bytes;
     }
@@ -387,7 +349,7 @@ static bool plan(nb_cuda_walk *w, const nb_nest *x, int threads, unsigned how)
     if (!threads && !x->inner && w->tile < 0 && many) w->ahead = 4;
     choose_turns(w);
     w->wide = is_wide(x);
-    find_ready(w);
+    find_passes(w);
     if (w->npasses > NB_CUDA_PASSES)
         return nb_fail(NB_ERUNTIME, "a nest of %d passes", w->npasses);
     for (int q = 0; q < w->npasses; q++)
