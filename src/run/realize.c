@@ -177,8 +177,9 @@ static bool run_node(nb_tensor *x)
     return ok;
 }
 
-/* *again if some of what was needed has been moved, and no more. */
-static bool run_plan(const plan *p, int n, nb_tensor *const *x, bool *again)
+/* Runs them, node by node where no program does, and lets each go as soon as it
+ * has run; *again if some of what was needed has been moved, and no more. */
+static bool run_plan(plan *p, int n, nb_tensor *const *x, bool *again)
 {
     bool ok, done = false;
     *again = false;
@@ -188,8 +189,11 @@ static bool run_plan(const plan *p, int n, nb_tensor *const *x, bool *again)
         ok = done = nb_sharded_run(p->n, p->node, n, x);
     else
         ok = nb_lazy_run(p->n, p->node, n, x, &done);
-    for (int i = 0; ok && !done && i < p->n; i++)
-        ok = run_node(p->node[i]);
+    for (int i = 0; i < p->n; i++) {
+        if (ok && !done) ok = run_node(p->node[i]);
+        nb_drop(p->node[i]);
+    }
+    p->n = 0;
     return ok;
 }
 
