@@ -177,9 +177,20 @@ uint64_t nb_card_elsewhere(nb_card *c, char last[64])
     return n;
 }
 
+/* Nobody will ask for the names of what ended well. */
 void nb_card_ended(nb_card *c, uint64_t n)
 {
+    nb_card_names *old[NB_CARD_RECENT];
+    int nold = 0;
     pthread_mutex_lock(&lock);
+    uint64_t k = c->done;
+    if (c->launched - k > NB_CARD_RECENT) k = c->launched - NB_CARD_RECENT;
+    for (; k < n; k++) {
+        old[nold++] = c->recent[k % NB_CARD_RECENT].all;
+        c->recent[k % NB_CARD_RECENT].all = NULL;
+    }
     if (n > c->done) c->done = n;
     pthread_mutex_unlock(&lock);
+    while (nold)
+        nb_card_names_drop(old[--nold]);
 }
