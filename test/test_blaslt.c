@@ -372,6 +372,34 @@ CARD_TEST(products_take_in_the_gradient_of_a_bias, "%s", cards_blaslt())
     try_sum(NB_F32, AS_IS, -1);
 }
 
+/* With so many rows on a card that several blocks of threads add to a sum. */
+CARD_TEST(sums_are_the_same_bits_again, "%s", cards_blaslt())
+{
+    cards_first();
+    enum { WIDTH = 64, TIMES = 50 };
+    int64_t rows = cards_simulated() ? 40 : 8192;
+    summed how = AS_IS;
+    need(nb_scope_open() == NB_OK);
+    nb_tensor *x[] = {
+        sample(NB_BF16, 2, L(rows, 24), 1), sample(NB_BF16, 2, L(24, WIDTH), 2),
+        sample(NB_BF16, 1, L(WIDTH), 3), sample(NB_BF16, 2, L(rows, WIDTH), 4)};
+    for (int i = 0; i < 4; i++)
+        x[i] = nb_to_device(x[i], 1);
+    nb_executable *e;
+    need(nb_executable_new(nb_func_new(slope_and_sum, &how), 4, x, &e) ==
+         NB_OK);
+    uint16_t first[WIDTH], next[WIDTH];
+    for (int k = 0; k < TIMES; k++) {
+        nb_tensor *y[2];
+        int ny = 2;
+        need(nb_executable_run(e, 4, x, &ny, y) == NB_OK);
+        need(nb_read(y[1], NB_NOTYPE, k ? next : first) == NB_OK);
+        need(!k || !memcmp(first, next, sizeof first));
+    }
+    nb_executable_drop(e);
+    nb_scope_close(0, NULL);
+}
+
 CARD_TEST(sums_may_be_left_to_nests, "%s NABLA_DISABLE=ends_sum",
           cards_blaslt())
 {
@@ -531,6 +559,7 @@ int main(void)
         cmocka_unit_test(views_are_multiplied_where_they_lie_or_copied),
         cmocka_unit_test(products_take_in_what_follows_them),
         cmocka_unit_test(products_take_in_the_gradient_of_a_bias),
+        cmocka_unit_test(sums_are_the_same_bits_again),
         cmocka_unit_test(sums_may_be_left_to_nests),
         cmocka_unit_test(products_without_a_library),
         cmocka_unit_test(an_algorithm_is_chosen_once),

@@ -42,23 +42,6 @@ static nb_tensor *product(nb_tensor *x)
 
 enum { MANY = (1 << 21) + 3 };
 
-static const char *const says[] = {
-    "argsort of lines of nothing",  "argsort of no lines",
-    "cumsum of lines of nothing",   "cumsum of no lines",
-    "cumsum of many lines",         "cumprod of a line of one",
-    "argmax of no lines",           "argmax of many lines",
-    "searchsorted in nothing",      "searchsorted of nothing",
-    "scatter of nothing",           "scatter into nothing",
-    "scatter of rows of nothing",   "gradient of a gather of nothing",
-    "product of nothing",           "convolution of no channels",
-    "convolution of no images",     "cholesky of nothing",
-    "determinant of nothing",       "pseudo-inverse of no rows",
-    "pseudo-inverse of no columns", "cholesky in panels",
-    "solutions in panels",          "determinant in panels",
-    "reflections in panels",        "eigenvalues in teams",
-    "singular values in teams",
-};
-
 static nb_status gathered(void *ctx, int nx, nb_tensor *const *x, int *ny,
                           nb_tensor **y)
 {
@@ -88,59 +71,68 @@ static nb_tensor *reflected(nb_tensor *x)
     return nb_qr(x, "complete", out) == NB_OK ? out[0] : NULL;
 }
 
-static nb_tensor *compute(int i)
+#define CASE(text, x) \
+    if (i-- == 0) return *says = text, x
+
+/* Case i and what it is called; NULL after the last. */
+static nb_tensor *compute(int i, const char **says)
 {
     static const nb_conv plain;
-    switch (i) {
-    case 0: return nb_argsort(numbers(SHAPE(0, 5)), 0, false, true);
-    case 1: return nb_argsort(numbers(SHAPE(5, 0)), 0, false, true);
-    case 2: return nb_cumsum(numbers(SHAPE(0, 5)), 0, false, false);
-    case 3: return nb_cumsum(numbers(SHAPE(50, 0)), 0, false, false);
-    case 4: return nb_cumsum(numbers(SHAPE(2, MANY)), 0, false, false);
-    case 5: return nb_cumprod(numbers(SHAPE(1)), 0, true, false);
-    case 6: return nb_argmax(numbers(SHAPE(5, 0)), 0, false);
-    case 7: return nb_argmax(numbers(SHAPE(2, MANY)), 0, false);
-    case 8:
-        return nb_searchsorted(numbers(SHAPE(0)), numbers(SHAPE(3)), "left",
-                               NULL);
-    case 9:
-        return nb_searchsorted(numbers(SHAPE(3)), numbers(SHAPE(0)), "left",
-                               NULL);
-    case 10:
-        return nb_scatter(numbers(SHAPE(4, 3)), places(0), numbers(SHAPE(0, 3)),
-                          0);
-    case 11:
-        return nb_scatter(numbers(SHAPE(0, 3)), places(2), numbers(SHAPE(2, 3)),
-                          0);
-    case 12:
-        return nb_scatter(numbers(SHAPE(4, 0)), places(2), numbers(SHAPE(2, 0)),
-                          0);
-    case 13: return gradient(numbers(SHAPE(4, 3)));
-    case 14: return product(numbers(SHAPE(4, 0)));
-    case 15:
-        return nb_conv2d(numbers(SHAPE(2, 5, 5, 0)), numbers(SHAPE(3, 3, 0, 4)),
-                         &plain);
-    case 16:
-        return nb_conv2d(numbers(SHAPE(0, 5, 5, 3)), numbers(SHAPE(3, 3, 3, 4)),
-                         &plain);
-    case 17: return nb_cholesky(numbers(SHAPE(2, 0, 0)), false);
-    case 18: return nb_det(numbers(SHAPE(2, 0, 0)));
-    case 19: return nb_pinv(numbers(SHAPE(0, 3)), NULL);
-    case 20: return nb_pinv(numbers(SHAPE(3, 0)), NULL);
-    case 21: return nb_cholesky(definite(140), false);
-    case 22: return nb_solve(definite(70), numbers(SHAPE(70, 35)));
-    case 23: return nb_det(nb_mul(definite(40), nb_num(0.02)));
-    case 24:
-        return reflected(nb_matmul(definite(70), nb_eye(70, 40, 0, NB_F32)));
-    case 25: return nb_eigvalsh(nb_mul(definite(70), nb_num(0.02)));
-    default: return nb_svdvals(nb_mul(definite(70), nb_num(0.02)));
-    }
+    *says = NULL;
+    CASE("argsort of lines of nothing",
+         nb_argsort(numbers(SHAPE(0, 5)), 0, false, true));
+    CASE("argsort of no lines",
+         nb_argsort(numbers(SHAPE(5, 0)), 0, false, true));
+    CASE("cumsum of lines of nothing",
+         nb_cumsum(numbers(SHAPE(0, 5)), 0, false, false));
+    CASE("cumsum of no lines",
+         nb_cumsum(numbers(SHAPE(50, 0)), 0, false, false));
+    CASE("cumsum of many lines",
+         nb_cumsum(numbers(SHAPE(2, MANY)), 0, false, false));
+    CASE("cumprod of a line of one",
+         nb_cumprod(numbers(SHAPE(1)), 0, true, false));
+    CASE("argmax of no lines", nb_argmax(numbers(SHAPE(5, 0)), 0, false));
+    CASE("argmax of many lines", nb_argmax(numbers(SHAPE(2, MANY)), 0, false));
+    CASE("searchsorted in nothing",
+         nb_searchsorted(numbers(SHAPE(0)), numbers(SHAPE(3)), "left", NULL));
+    CASE("searchsorted of nothing",
+         nb_searchsorted(numbers(SHAPE(3)), numbers(SHAPE(0)), "left", NULL));
+    CASE("scatter of nothing",
+         nb_scatter(numbers(SHAPE(4, 3)), places(0), numbers(SHAPE(0, 3)), 0));
+    CASE("scatter into nothing",
+         nb_scatter(numbers(SHAPE(0, 3)), places(2), numbers(SHAPE(2, 3)), 0));
+    CASE("scatter of rows of nothing",
+         nb_scatter(numbers(SHAPE(4, 0)), places(2), numbers(SHAPE(2, 0)), 0));
+    CASE("gradient of a gather of nothing", gradient(numbers(SHAPE(4, 3))));
+    CASE("product of nothing", product(numbers(SHAPE(4, 0))));
+    CASE("convolution of no channels",
+         nb_conv2d(numbers(SHAPE(2, 5, 5, 0)), numbers(SHAPE(3, 3, 0, 4)),
+                   &plain));
+    CASE("convolution of no images",
+         nb_conv2d(numbers(SHAPE(0, 5, 5, 3)), numbers(SHAPE(3, 3, 3, 4)),
+                   &plain));
+    CASE("cholesky of nothing", nb_cholesky(numbers(SHAPE(2, 0, 0)), false));
+    CASE("determinant of nothing", nb_det(numbers(SHAPE(2, 0, 0))));
+    CASE("pseudo-inverse of no rows", nb_pinv(numbers(SHAPE(0, 3)), NULL));
+    CASE("pseudo-inverse of no columns", nb_pinv(numbers(SHAPE(3, 0)), NULL));
+    CASE("cholesky in panels", nb_cholesky(definite(140), false));
+    CASE("solutions in panels", nb_solve(definite(70), numbers(SHAPE(70, 35))));
+    CASE("determinant in panels", nb_det(nb_mul(definite(40), nb_num(0.02))));
+    CASE("reflections in panels",
+         reflected(nb_matmul(definite(70), nb_eye(70, 40, 0, NB_F32))));
+    CASE("eigenvalues in teams",
+         nb_eigvalsh(nb_mul(definite(70), nb_num(0.02))));
+    CASE("singular values in teams",
+         nb_svdvals(nb_mul(definite(70), nb_num(0.02))));
+    return NULL;
 }
 
-static double *values(int i, int device, int64_t *n)
+/* Of case i on a device, to be freed; NULL after the last. */
+static double *values(int i, int device, int64_t *n, const char **says)
 {
     nb_default_device_set(device);
-    nb_tensor *y = compute(i);
+    nb_tensor *y = compute(i, says);
+    if (!*says) return NULL;
     need(y && nb_device_of(y) == device);
     *n = nb_elements(y);
     double *v = calloc((size_t)*n + 1, sizeof *v);
@@ -152,15 +144,16 @@ CARD_TEST(extents_at_the_edge_are_computed_there, "NABLA_CUDNN=none")
 {
     bool ok = true;
     char last[64];
+    const char *says = "";
     nb_card *card = cards_first();
-    for (int i = 0; i < (int)(sizeof says / sizeof *says); i++) {
-        int64_t n, m;
+    for (int i = 0; says; i++) {
+        int64_t n = 0, m = 0;
         need(nb_scope_open() == NB_OK);
-        double *want = values(i, 0, &n), *got = values(i, 1, &m);
+        double *want = values(i, 0, &n, &says), *got = values(i, 1, &m, &says);
         bool same = n == m;
         for (int64_t k = 0; same && k < n; k++)
             same = fabs(want[k] - got[k]) <= 1e-5 * fmax(1, fabs(want[k]));
-        if (!same) fprintf(stderr, "%s differs\n", says[i]);
+        if (!same) fprintf(stderr, "%s differs\n", says);
         ok = ok && same;
         free(want), free(got);
         nb_scope_close(0, NULL);

@@ -458,9 +458,9 @@ nb_tensor *nb_py_placed(nb_tensor *x, PyObject *o, int device)
     return x ? moved(x, device < 0 ? nb_default_device() : device) : NULL;
 }
 
-nb_tensor *nb_py_made(nb_tensor *x, PyObject *o)
+nb_tensor *nb_py_made(nb_tensor *x, bool now)
 {
-    bool waits = x && nb_device_of(x) && !nb_rank(x) && !nb_py_is_tensor(o);
+    bool waits = x && nb_device_of(x) && !nb_rank(x) && !now;
     return waits || (x && nb_py_realize(1, &x)) ? x : NULL;
 }
 

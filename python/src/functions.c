@@ -14,7 +14,7 @@ static PyObject *constant(PyObject *self, PyObject *const *args, Py_ssize_t n)
                    : PyErr_Format(PyExc_TypeError, "constant(value, dtype)");
     ENTER;
     nb_tensor *x = nb_py_placed(nb_py_constant(args[0], d), args[0], -1);
-    x = nb_py_made(x, args[0]);
+    x = nb_py_made(x, nb_py_is_tensor(args[0]));
     y = x ? nb_py_wrap(x) : nb_py_raise();
     LEAVE;
     return y;

@@ -84,9 +84,9 @@ bool nb_py_device(PyObject *o, int *device);            /* None: -1 */
 /* x, made of o, on a device; -1: where a Tensor is, all else by default. */
 nb_tensor *nb_py_placed(nb_tensor *x, PyObject *o, int device);
 
-/* x, made of o, with its value; but for a single element on a card that is not
- * of a Tensor, which waits for whoever needs it. */
-nb_tensor *nb_py_made(nb_tensor *x, PyObject *o);
+/* x with its value; but a single element on a card may wait for whoever needs
+ * it, unless it has to be there now. */
+nb_tensor *nb_py_made(nb_tensor *x, bool now);
 PyObject *nb_py_dtype_object(nb_dtype d);
 PyObject *nb_py_set_dtypes(PyObject *self, PyObject *list);
 PyObject *nb_py_element(const void *at, nb_dtype d);

@@ -78,7 +78,7 @@ static PyObject *new (PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     nb_tensor *x = nb_py_placed(nb_py_constant(data, d), data, where);
     if (x && requires_grad) x = nb_detach(x);
-    self->x = nb_keep(nb_py_made(x, requires_grad ? (PyObject *)self : data));
+    self->x = nb_keep(nb_py_made(x, requires_grad || nb_py_is_tensor(data)));
     if (!self->x) nb_py_raise();
     LEAVE;
     if (!self->x || (requires_grad && !nb_py_require(self, true)))

@@ -42,9 +42,13 @@ struct nb_graph {
     int *lane_id; /* what they were when recorded; not part of the graph */
 };
 
-/* What the graph's lanes are when it is run on x: the lanes they were recorded
- * with where x has them, else x's own in order; those of no input as they were
- * recorded, or fresh if the graph was read from a text. */
+/* What the graph's lanes were when it was recorded, or fresh ones if it was read
+ * from a text.  On stand-ins they are called so: then programs inside know theirs
+ * again, and data in several lanes is stored alike. */
+void nb_graph_name_lanes(const nb_graph *g, int *id);
+
+/* What they are when it is run on x: those that x has, else x's own in order;
+ * those of no input as they were recorded. */
 void nb_graph_match(const nb_graph *g, nb_tensor *const *x, int *id);
 
 /* A node for each line, recorded on stand-ins for the inputs; lent. */

@@ -97,9 +97,7 @@ static bool has_lane(const nb_graph *g, nb_tensor *const *x, int id)
     return false;
 }
 
-/* Lanes are called what they were when they were recorded: then programs inside
- * know theirs again, and data in several lanes is stored alike. */
-static void name_lanes(const nb_graph *g, int *id)
+void nb_graph_name_lanes(const nb_graph *g, int *id)
 {
     for (int n = 1; n <= g->nlanes; n++)
         id[n] = g->lane_id ? g->lane_id[n - 1] : nb_lane_fresh();
@@ -108,7 +106,7 @@ static void name_lanes(const nb_graph *g, int *id)
 void nb_graph_match(const nb_graph *g, nb_tensor *const *x, int *id)
 {
     bool settled[NB_MAX_GRAPH_LANES + 1] = {false};
-    name_lanes(g, id);
+    nb_graph_name_lanes(g, id);
     for (int n = 1; n <= g->nlanes; n++)
         settled[n] = g->lane_id && has_lane(g, x, id[n]);
     for (int i = 0; i < g->nx; i++)
@@ -218,7 +216,7 @@ static bool on_stand_ins(const nb_graph *g, nb_tensor **value, int *id,
 {
     unsigned watched = nb_debug_flags; /* nothing of it is to run */
     bool ok = true;
-    name_lanes(g, id);
+    nb_graph_name_lanes(g, id);
     nb_debug_flags = 0;
     for (int i = 0; ok && i < g->nx; i++)
         ok = (value[i] = placeholder(&g->line[i], id));

@@ -133,8 +133,7 @@ static bool record_again(nb_graph *g)
 {
     recording r = {.g = g, .of = -1};
     nb_graph *is = NULL;
-    for (int n = 1; n <= g->nlanes; n++)
-        r.id[n] = g->lane_id ? g->lane_id[n - 1] : nb_lane_fresh();
+    nb_graph_name_lanes(g, r.id);
     r.value = nb_alloc_zero((size_t)(g->n + 1) * sizeof *r.value);
     bool ok = r.value && nb_scope_open() == NB_OK;
     if (ok) {

@@ -24,21 +24,15 @@ void cards_alone(void (*body)(void), const char *more, ...);
 
 /* A test whose body, which follows, is alone on the card, with more settings;
  * and one that takes the simulated card. */
-#define CARD_TEST(name, ...)                      \
-    static void body_of_##name(void);             \
-    static void name(void **state)                \
-    {                                             \
-        (void)state;                              \
-        cards_alone(body_of_##name, __VA_ARGS__); \
-    }                                             \
-    static void body_of_##name(void)
+#define CARD_TEST(name, ...) CARD_TEST_IF(true, name, __VA_ARGS__)
+#define SIM_TEST(name, ...)  CARD_TEST_IF(cards_simulated(), name, __VA_ARGS__)
 
-#define SIM_TEST(name, ...)                       \
+#define CARD_TEST_IF(may, name, ...)              \
     static void body_of_##name(void);             \
     static void name(void **state)                \
     {                                             \
         (void)state;                              \
-        if (!cards_simulated()) skip();           \
+        if (!(may)) skip();                       \
         cards_alone(body_of_##name, __VA_ARGS__); \
     }                                             \
     static void body_of_##name(void)
