@@ -17,6 +17,9 @@ from nabla import _nabla
 EVERY = int(os.environ.get("NABLA_TEST_EVERY", 1))
 PART, PARTS = map(int, os.environ.get("NABLA_TEST_PART", "0/1").split("/"))
 
+# Those are run by test_devices.py, in a process that has a card.
+collect_ignore = [] if os.environ.get("NABLA_TEST_CARD") else ["card"]
+
 # The same examples at every run, and no clock: a machine may be busy.
 settings.register_profile(
     "nabla",

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_devices import settings
+from on_card import settings
 
 BENCH = Path(__file__).resolve().parents[2] / "bench" / "gpu.py"
 
