@@ -26,8 +26,8 @@ test: build ## everything that can fail
 test-passes: build ## compiled code with each pass left out in turn
 	@tools/test.py passes
 
-test-gpu: build ## tests of cards, on the card of this machine
-	@tools/test.py gpu
+test-gpu: build ## tests of cards, on the card of this machine: ONLY=loops
+	@ONLY="$(ONLY)" tools/test.py gpu
 
 check: build ## format, warnings, layers, headers, symbols, Python
 	@tools/check

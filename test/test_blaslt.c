@@ -34,7 +34,7 @@ static int64_t calls(void)
 }
 
 #define L(...) ((int64_t[]){__VA_ARGS__})
-enum { RANK = 4, MOST = 1 << 18 };
+enum { RANK = 4, MOST = 1 << 19 };
 
 /* Numbers that no two elements near each other have in common. */
 static nb_tensor *sample(nb_dtype d, int rank, const int64_t *size, int seed)

@@ -3,6 +3,7 @@
  * wants on a card are inputs of it, where they are. */
 #include "run/placed.h"
 
+#include "core/lanes.h"
 #include "run/card.h"
 #include "run/check.h"
 #include "run/lazy.h"
@@ -65,6 +66,15 @@ static void count_uses(int n, nb_tensor **node)
             nb_tensor_in(node[k])[i]->slot++;
 }
 
+/* Who holds another name of a tensor wants the tensor. */
+static void count_aliases(int n, nb_tensor **node)
+{
+    for (int k = n - 1; k >= 0; k--)
+        if (node[k]->op == &nb_op_alias && !nb_tensor_done(node[k]) &&
+            (int)node[k]->slot < atomic_load(&node[k]->refs))
+            nb_tensor_in(node[k])[0]->slot = 0;
+}
+
 static fate fate_of(const nb_tensor *x, bool whole)
 {
     if (!x->op || !x->op->lands) return LEFT;
@@ -82,6 +92,7 @@ static fate *fates(int n, nb_tensor **node, int nroots, nb_tensor *const *root)
     count_uses(n, node);
     for (int i = 0; i < nroots; i++)
         root[i]->slot = 0;
+    count_aliases(n, node);
     for (int k = 0; f && k < n; k++)
         f[k] = fate_of(node[k], whole);
     nb_graph_unlock();

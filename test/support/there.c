@@ -126,6 +126,12 @@ bool there_leads(void)
     return share.part == 0;
 }
 
+bool there_shares(int k)
+{
+    share_find();
+    return k % share.parts == share.part;
+}
+
 int64_t there_next(int64_t n)
 {
     const char *all = getenv("NABLA_TEST_ALL");

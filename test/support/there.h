@@ -38,8 +38,10 @@ void there_peak_reset(void);
  * have them all; several processes may share a test. */
 bool there_takes(void);
 
-/* What is no case among many is for the first part. */
+/* What is no case among many is for the first part, or, if there are several
+ * such things, the k-th is for one of the parts. */
 bool there_leads(void);
+bool there_shares(int k);
 
 /* The allocation to fail after the n-th: the next.  On a card, where each try
  * loads its kernels anew, ever further ones, unless NABLA_TEST_ALL=1. */

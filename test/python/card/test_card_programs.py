@@ -243,12 +243,19 @@ def test_a_number_on_a_card_has_memory_once_asked_for() -> None:
 def test_a_number_that_is_used_in_both_ways() -> None:
     x, s = nb.constant(X, device=GPU), nb.constant(3.0)
     y = x * s + nb.gpu(s)
-    np.testing.assert_allclose(y.numpy(), X * 3 + 3, rtol=1e-6)
+    np.testing.assert_allclose(y.numpy(), X * 3 + 3, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(
         (x.at[0].set(nb.gpu(s)) @ nb.gpu(s).broadcast_to((4, 2))).numpy(),
         np.concatenate([0 * X[:1] + 3, X[1:]]) @ np.full((4, 2), 3.0),
         rtol=1e-5,
     )
+
+
+def test_a_number_whose_other_name_is_held() -> None:
+    """A transform of a transform has names of its own for what it is given."""
+    x, y = nb.constant(2.0, device=GPU), nb.constant(3.0, device=GPU)
+    found = nb.hessian(lambda x, y: x * x * y)(x, y)
+    assert [[h.item() for h in row] for row in found] == [[6, 4], [4, 0]]
 
 
 # A move, inside a body, of what it closes over is made before it runs.
