@@ -10,8 +10,7 @@
  * It is done where the product itself is needed nowhere else.  A mere copy, and
  * what is added of the same size, are not worth it if the nest has to read the
  * result all the same; nor is it to wait for what is added, and keep operands
- * in memory for so long.  Last, the sum of what a product ends as is taken in, as
- * the gradient of a bias is one (ends_sum.c). */
+ * in memory for so long. */
 #include "lower/ends.h"
 
 #include "lower/ends_parts.h"
@@ -21,7 +20,8 @@
 #include <math.h>
 #include <string.h>
 
-bool nb_gemm_runs(const nb_gemm *g, int64_t *run)
+/* Runs of memory of the result, all of one length and one after another. */
+static bool find_run(const nb_gemm *g, int64_t *run)
 {
     bool by_rows =
         nb_matrix_lies(g->m, g->n, g->c.row, g->c.column) == NB_LIES_BY_ROWS;
@@ -298,7 +298,7 @@ static bool end_product(nb_plan *p, int s, bool *done)
     for (int b = 0; b < p->step[s].nbuffers; b++)
         if (p->step[s].buffer[b] >= p->graph->n) return true; /* a copy */
     if ((x.t = reader_of(p, s)) < 0) return true;
-    if (!nb_gemm_runs(p->step[s].gemm, &x.run) || !find_load(&x)) return true;
+    if (!find_run(p->step[s].gemm, &x.run) || !find_load(&x)) return true;
     for (int v = nb_ending_nest(&x)->n - 1; !*done && v >= 0; v--) {
         bool is;
         if (!try_store(&x, v, &is)) return false;
@@ -322,8 +322,5 @@ bool nb_plan_ends(nb_plan *p)
         if (!end_product(p, s, &done)) return false;
         if (done) s--;
     }
-    on = on && nb_pass_is_on("ends_sum");
-    for (int s = 0; on && s < p->nsteps; s++)
-        if (p->step[s].gemm && !nb_ending_sum(p, s)) return false;
     return true;
 }

@@ -27,16 +27,6 @@ static inline const nb_nest_value *nb_ending_value(const nb_ending *x, int v)
     return &nb_ending_nest(x)->value[v];
 }
 
-/* Runs of memory of the result, all of one length and one after another. */
-bool nb_gemm_runs(const nb_gemm *g, int64_t *run);
-
-/* Product s takes in the sum of its runs, if a nest makes that and the card has
- * a way.  The steps are as many or one less. */
-bool nb_ending_sum(nb_plan *p, int s);
-
-/* Takes step s out. */
-void nb_plan_remove_step(nb_plan *p, int s);
-
 /* Takes the end in, if that is worth it and the card has a way: *done. */
 bool nb_ending_take(nb_ending *x, bool *done);
 

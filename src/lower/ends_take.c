@@ -122,7 +122,7 @@ static void set_buffers(nb_ending *x, int *block, int *n)
     beside(x, x->kept, &x->g.kept, block, n);
 }
 
-void nb_plan_remove_step(nb_plan *p, int s)
+static void remove_step(nb_plan *p, int s)
 {
     nb_step_free(&p->step[s]);
     p->nsteps--;
@@ -206,7 +206,7 @@ static bool take(nb_ending *x, const int *block, int n, bool *lives)
     s->line = line;
     *s->gemm = x->g;
     int to = gone ? last_before(p, x->s, x->t, block, n) : x->t - 1;
-    if (gone) nb_plan_remove_step(p, x->t);
+    if (gone) remove_step(p, x->t);
     move(p, x->s, to);
     return x->bias < 0 || x->vector.dtype == x->g.c.dtype ||
            cast_vector(p, to, &x->vector, x->run);

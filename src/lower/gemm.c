@@ -200,8 +200,7 @@ static void fill(const form *f, int m, int n, int k, nb_gemm *g)
                    .scale = 1,
                    .add = none,
                    .bias = none,
-                   .kept = none,
-                   .sum = none};
+                   .kept = none};
     fill_part(f, A, m, k, &g->a);
     fill_part(f, B, k, n, &g->b);
     fill_part(f, C, m, n, &g->c);

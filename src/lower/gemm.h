@@ -36,9 +36,8 @@ typedef enum nb_gemm_end {
     NB_END_GELU_SLOPE /* times the derivative of that at `kept` */
 } nb_gemm_end;
 
-/* C is end(scale A B + add + bias).  `add` and `kept` lie as C does; `bias` and
- * `sum` have one element for each place of a run of C's memory, which has no gaps
- * then. */
+/* C is end(scale A B + add + bias).  `add` and `kept` lie as C does; `bias` has
+ * one element for each place of a run of C's memory, which has no gaps then. */
 typedef struct nb_gemm {
     int64_t m, n, k;
     int nouter;
@@ -48,8 +47,6 @@ typedef struct nb_gemm {
     nb_gemm_end end;
     nb_gemm_beside add, bias;
     nb_gemm_beside kept; /* of GELU: written, what it is of, if wanted */
-    nb_gemm_beside sum;  /* of GELU_SLOPE: written, the sum of all runs of C, if
-                            wanted */
 } nb_gemm;
 
 /* The product of line k as matrices; false if it is none, or not worth it.  A

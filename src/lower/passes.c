@@ -29,7 +29,6 @@ const nb_pass nb_passes[] = {
     {"fuse", NULL, "calls become loop programs that share their points"},
     {"schedule", NULL, "what frees memory runs as soon as it can"},
     {"ends", NULL, "products on a card take in what follows them"},
-    {"ends_sum", NULL, "and sums of what they end as"},
     {"share", NULL,
      "on a card, sums over the same memory are one loop program"},
     {"chain", NULL, "what passes between steps stays in tiles of rows"},

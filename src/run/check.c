@@ -520,8 +520,7 @@ static bool writes(const nb_step *s, int k)
     bool keeps = g && g->end == NB_END_GELU && g->kept.buffer >= 0;
     if (g)
         return s->buffer[g->c.buffer] == k ||
-               (keeps && s->buffer[g->kept.buffer] == k) ||
-               (g->sum.buffer >= 0 && s->buffer[g->sum.buffer] == k);
+               (keeps && s->buffer[g->kept.buffer] == k);
     for (int v = 0; v < s->nest->n; v++) {
         const nb_nest_value *store = &s->nest->value[v];
         if (store->kind == NB_NEST_STORE && s->buffer[store->buffer] == k)

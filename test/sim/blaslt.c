@@ -14,7 +14,7 @@
 enum { OK, INVALID = 7, EXECUTION = 13, UNSUPPORTED = 15 };
 enum { F32 = 0, F64 = 1, F16 = 2, BF16 = 14 };
 enum { COMPUTE_32F = 68, COMPUTE_64F = 70 };
-enum { RELU = 2, BIAS = 4, BGRAD = 16, GELU = 32, DGELU = 64, AUX = 128 };
+enum { RELU = 2, BIAS = 4, GELU = 32, DGELU = 64, AUX = 128 };
 enum { ALGORITHMS = 3, SPACE = 1024 };
 
 /* Attributes by their numbers. */
@@ -188,8 +188,8 @@ static int64_t batch_of(const sim_layout *l)
 static bool epilogue_fits(const sim_desc *d, const sim_layout *to)
 {
     int e = d->at[7].number;
-    bool stray = !d->at[8].pointer != !(e & (BIAS | BGRAD)) ||
-                 !d->at[11].pointer != !(e & AUX);
+    bool stray =
+        !d->at[8].pointer != !(e & BIAS) || !d->at[11].pointer != !(e & AUX);
     if (stray) return false;
     bool narrow = to->type == F16 || to->type == BF16;
     switch (e) {
@@ -202,7 +202,6 @@ static bool epilogue_fits(const sim_desc *d, const sim_layout *to)
     case GELU | AUX:
     case GELU | AUX | BIAS:
     case DGELU | AUX:
-    case DGELU | AUX | BGRAD:
         if (!narrow) return false;
         break;
     default: return false;
@@ -333,30 +332,7 @@ static void reach_all(const sim_product *p)
     if (p->beta != 0) reach(p->pc, &p->c);
     if (at[7].number & AUX) reach(at[11].pointer, &aux);
     if (at[7].number & BIAS) reach(at[8].pointer, &bias);
-    bias.type = p->d.type;
-    if (at[7].number & BGRAD) reach(at[8].pointer, &bias);
     if (p->space) sim_reach((uint64_t)(uintptr_t)p->space, SPACE);
-}
-
-static double value(const sim_product *p, int64_t z, int64_t i, int64_t j)
-{
-    int64_t c = z * p->c.at[6].wide + i + j * p->c.ld;
-    double x = p->alpha * sum(p, z, i, j);
-    if (p->beta != 0) x += p->beta * read(p->pc, p->c.type, c);
-    return finish(p, z, i, j, x);
-}
-
-/* The gradient of a bias: each row of the result summed up. */
-static void sum_rows(const sim_product *p)
-{
-    const sim_attribute *at = p->desc.at;
-    for (int64_t z = 0; z < batch_of(&p->d); z++)
-        for (int64_t i = 0; i < p->d.rows; i++) {
-            double s = 0;
-            for (int64_t j = 0; j < p->d.columns; j++)
-                s += value(p, z, i, j);
-            write(at[8].pointer, p->d.type, z * at[10].wide + i, s);
-        }
 }
 
 static void run(void *product)
@@ -364,12 +340,14 @@ static void run(void *product)
     const sim_product *p = product;
     reach_all(p);
     if (p->space) memset(p->space, 0xee, SPACE);
-    if (p->desc.at[7].number & BGRAD) sum_rows(p);
     for (int64_t z = 0; z < batch_of(&p->d); z++)
         for (int64_t j = 0; j < p->d.columns; j++)
             for (int64_t i = 0; i < p->d.rows; i++) {
+                int64_t c = z * p->c.at[6].wide + i + j * p->c.ld;
                 int64_t d = z * p->d.at[6].wide + i + j * p->d.ld;
-                write(p->pd, p->d.type, d, value(p, z, i, j));
+                double x = p->alpha * sum(p, z, i, j);
+                if (p->beta != 0) x += p->beta * read(p->pc, p->c.type, c);
+                write(p->pd, p->d.type, d, finish(p, z, i, j, x));
             }
 }
 

@@ -36,7 +36,6 @@ enum {
     EPILOGUE_NONE = 1,
     EPILOGUE_RELU = 2,
     EPILOGUE_BIAS = 4,
-    EPILOGUE_SUM = 16, /* the gradient of a bias */
     EPILOGUE_GELU = 32,
     EPILOGUE_GELU_SLOPE = 64,
     EPILOGUE_AUX = 128
@@ -155,7 +154,6 @@ static int epilogue_of(const nb_gemm *g)
     int e = of[g->end];
     if (g->bias.buffer >= 0) e |= EPILOGUE_BIAS;
     if (g->kept.buffer >= 0) e |= EPILOGUE_AUX;
-    if (g->sum.buffer >= 0) e |= EPILOGUE_SUM;
     return e ? e : EPILOGUE_NONE;
 }
 
@@ -167,8 +165,7 @@ static bool describe_end(nb_blaslt_call *b)
     int64_t step = g->nouter ? g->c.step[g->nouter - 1] : 0;
     const void *somewhere = (void *)(uintptr_t)16; /* tells how they lie */
     if (!set(b, DESC_EPILOGUE, &e, sizeof e)) return false;
-    bool vector = g->bias.buffer >= 0 || g->sum.buffer >= 0;
-    if (vector && !set(b, DESC_BIAS, &somewhere, sizeof somewhere))
+    if (g->bias.buffer >= 0 && !set(b, DESC_BIAS, &somewhere, sizeof somewhere))
         return false;
     if (g->kept.buffer < 0) return true;
     return set(b, DESC_AUX, &somewhere, sizeof somewhere) &&
@@ -223,8 +220,7 @@ static char *beside(const nb_gemm_beside *v, char *const *at, int64_t moved)
 static bool point_at(nb_blaslt_call *b, char *const *at, int64_t moved)
 {
     const nb_gemm *g = &b->g;
-    const nb_gemm_beside *runs = g->sum.buffer >= 0 ? &g->sum : &g->bias;
-    void *vector = beside(runs, at, 0);
+    void *vector = beside(&g->bias, at, 0);
     void *kept = beside(&g->kept, at, moved);
     return (!vector || set(b, DESC_BIAS, &vector, sizeof vector)) &&
            (!kept || set(b, DESC_AUX, &kept, sizeof kept));
@@ -320,10 +316,7 @@ static bool fits(const nb_gemm *g)
                 (nb_dtype_is_half(g->a.dtype) && g->c.dtype == NB_F32);
     int64_t batch = g->nouter ? g->outer[g->nouter - 1] : 1;
     if (!goes_beside(g, &g->bias) || !goes_beside(g, &g->add) ||
-        !goes_beside(g, &g->kept) || !goes_beside(g, &g->sum))
-        return false;
-    if (g->sum.buffer >= 0 &&
-        (g->end != NB_END_GELU_SLOPE || g->bias.buffer >= 0 || g->nouter))
+        !goes_beside(g, &g->kept))
         return false;
     return g->m > 0 && g->n > 0 && g->k > 0 && g->m <= INT32_MAX &&
            g->n <= INT32_MAX && g->k <= INT32_MAX && batch <= INT32_MAX &&
@@ -363,8 +356,7 @@ void nb_blaslt_wake(nb_card *c)
                  .scale = 1,
                  .add = none,
                  .bias = none,
-                 .kept = none,
-                 .sum = none};
+                 .kept = none};
     if (nb_blaslt_there()) has_algorithm(c, &g);
 }
 

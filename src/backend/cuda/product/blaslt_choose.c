@@ -22,7 +22,7 @@ enum {
     REDUCTION_COMPUTE = 2
 };
 
-enum { TRIED = 16, TIMES = 4, PARTS = 7, KNOWN = 512 };
+enum { TRIED = 16, TIMES = 4, PARTS = 6, KNOWN = 512 };
 
 /* Operations: of a product that is worth trying, and of all times that it is
  * tried, once at least. */
@@ -123,8 +123,7 @@ static bool make_room(trial *t)
                 {g->c.buffer, whole},
                 {g->add.buffer, g->add.offset * 8 + whole},
                 {g->bias.buffer, (g->bias.offset + g->m + g->n) * 8},
-                {g->kept.buffer, g->kept.offset * 8 + whole},
-                {g->sum.buffer, (g->sum.offset + g->m + g->n) * 8}};
+                {g->kept.buffer, g->kept.offset * 8 + whole}};
     for (int i = 0; i < PARTS; i++) {
         int k = want[i].buffer;
         if (k < 0 || k >= PARTS) continue;
@@ -231,7 +230,7 @@ static nb_disk_key key_of(const nb_blaslt_call *b)
     write_part(&t, g, &g->c);
     write_beside(&t, &g->add), write_beside(&t, &g->bias);
     write_beside(&t, &g->kept);
-    nb_text_add(&t, g->sum.buffer < 0 ? "%d" : "%d sum", g->end);
+    nb_text_add(&t, "%d", g->end);
     const char *text = nb_text_get(&t);
     for (int i = 0; i < 2; i++)
         key.part[i] = nb_hash(key.part[i], text, strlen(text));

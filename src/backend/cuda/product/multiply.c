@@ -75,9 +75,9 @@ bool nb_multiply_takes(const nb_gemm *g)
             same && (beside[i]->buffer < 0 || beside[i]->dtype == g->c.dtype);
     for (int i = 0; i < g->nouter; i++)
         elements *= (double)g->outer[i];
-    return same && g->sum.buffer < 0 && g->a.dtype == g->b.dtype &&
-           nb_dtype_is_float(g->a.dtype) && g->m >= LEAST && g->n >= LEAST &&
-           g->k >= LEAST && g->m <= INT32_MAX / 2 && g->n <= INT32_MAX / 2 &&
+    return same && g->a.dtype == g->b.dtype && nb_dtype_is_float(g->a.dtype) &&
+           g->m >= LEAST && g->n >= LEAST && g->k >= LEAST &&
+           g->m <= INT32_MAX / 2 && g->n <= INT32_MAX / 2 &&
            g->k <= INT32_MAX / 2 && g->nouter <= OUTER && elements <= 0x1p40;
 }
 
