@@ -4,8 +4,8 @@
  * program and compared with its ops run one by one; and again with its real
  * inputs in each other dtype.  Then the parts: what fuses, what is kept in
  * memory, what the cache counts, what is refused. */
-#include "support/subject.h"
 #include "support/there.h"
+#include "support/words.h"
 
 #include "backend/cpu/llvm.h"
 
@@ -13,121 +13,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct word {
-    const char *name;
-    int n;
-    way way[2]; /* the last applied first */
-} word;
-
-static const word all_words[] = {
-    {"", 0, {0}},
-    {"vjp ", 1, {VJP}},
-    {"jvp ", 1, {JVP}},
-    {"vmap ", 1, {VMAP}},
-    {"scan ", 1, {SCAN}},
-    {"checkpoint ", 1, {CHECKPOINT}},
-    {"vmap vjp ", 2, {VMAP, VJP}},
-    {"vjp vmap ", 2, {VJP, VMAP}},
-    {"jvp vjp ", 2, {JVP, VJP}},
-};
-enum { NWORDS = sizeof all_words / sizeof all_words[0] };
-
-/* Shapes that depend on data are asked for while recording. */
-static bool reads_values(const nb_op *op)
+static void compare(const trial *x)
 {
-    return op->nout == -1 || !strcmp(op->name, "nonzero") ||
-           !strncmp(op->name, "unique", 6);
-}
-
-static bool is_unmappable(const nb_op *op, const word *w)
-{
-    bool maps = false;
-    for (int i = 0; i < w->n; i++)
-        maps = maps || w->way[i] == VMAP || w->way[i] == SCAN;
-    return maps && reads_values(op);
-}
-
-static void compare(const nb_op *op, const char *how, const task *t,
-                    double tolerance)
-{
+    const task *t = x->t;
     nb_tensor *want[MAX_ARGS], *got[MAX_ARGS];
     int n = MAX_ARGS, m = MAX_ARGS;
     nb_func *f = nb_compile(t->fn, NULL);
     if (!expect(nb_func_call(t->fn, t->nin, t->x, &n, want) == NB_OK,
-                "%s%s runs", how, op->name))
+                "%s%s runs", x->how, x->op->name))
         return;
     bool ok = nb_func_call(f, t->nin, t->x, &m, got) == NB_OK && m == n;
     for (int k = 0; ok && k < n; k++)
-        ok = near(got[k], want[k], tolerance);
-    expect(ok, "%s%s compiled", how, op->name);
-}
-
-static void every_word(nb_op *op)
-{
-    for (int k = 0; k < NWORDS; k++) {
-        subject f;
-        task t;
-        if (reads_values(op) || is_unmappable(op, &all_words[k])) continue;
-        if (!there_takes()) continue;
-        nb_scope_open();
-        if (!subject_of(op, &f, &t)) {
-            expect(false, "%s: no sample", op->name);
-        } else {
-            for (int i = all_words[k].n - 1; i >= 0; i--)
-                t = task_transform(all_words[k].way[i], &t, ~(uint64_t)0, 0);
-            compare(op, all_words[k].name, &t, 1e-9);
-        }
-        nb_scope_close(0, NULL);
-    }
-}
-
-/* The op on its inputs cast to a dtype. */
-typedef struct typed {
-    sample s;
-    nb_dtype dtype;
-} typed;
-
-static nb_status typed_body(void *ctx, int nx, nb_tensor *const *x, int *ny,
-                            nb_tensor **y)
-{
-    const typed *f = ctx;
-    return nb_op_call(f->s.op, nx, x, f->s.nval, f->s.val, ny, y);
-}
-
-static const struct {
-    nb_dtype dtype;
-    double tolerance;
-} dtypes[] = {{NB_F32, 1e-5}, {NB_F16, 1e-2}, {NB_BF16, 8e-2}, {NB_I8, 1e-5},
-              {NB_I16, 1e-5}, {NB_I32, 1e-5}, {NB_I64, 1e-5},  {NB_U8, 1e-5},
-              {NB_U16, 1e-5}, {NB_U32, 1e-5}, {NB_U64, 1e-5},  {NB_BOOL, 1e-5}};
-enum { NTYPES = sizeof dtypes / sizeof dtypes[0] };
-
-static void every_dtype(nb_op *op)
-{
-    for (int k = 0; k < NTYPES; k++) {
-        typed f = {.dtype = dtypes[k].dtype};
-        nb_tensor *y[MAX_ARGS];
-        task t = {.nout = MAX_ARGS};
-        if (reads_values(op) || !there_takes()) continue;
-        nb_scope_open();
-        bool ok = sample_random(&f.s, op);
-        t.nin = f.s.nin;
-        t.fn = nb_func_new(typed_body, &f);
-        for (int i = 0; ok && i < t.nin; i++) {
-            bool real =
-                is_float(f.s.in[i]) && !((op->index | op->mask) >> i & 1);
-            t.x[i] = real ? nb_cast(f.s.in[i], f.dtype) : f.s.in[i];
-        }
-        ok = ok && nb_func_call(t.fn, t.nin, t.x, &t.nout, y) == NB_OK &&
-             nb_realize_now(t.nout, y);
-        nb_error_clear();
-        if (ok) {
-            char how[32];
-            snprintf(how, sizeof how, "%s ", nb_dtype_brief(f.dtype));
-            compare(op, how, &t, dtypes[k].tolerance);
-        }
-        nb_scope_close(0, NULL);
-    }
+        ok = near(got[k], want[k], x->tolerance);
+    expect(ok, "%s%s compiled", x->how, x->op->name);
 }
 
 /* What the cache counts, and what is refused. */
@@ -458,8 +356,8 @@ int main(int argc, char **argv)
     nb_op *op;
     for (int i = 0; (op = nb_op_at(i)); i++) {
         if (argc > 1 && strcmp(argv[1], op->name)) continue;
-        every_word(op);
-        every_dtype(op);
+        words_usual(op, compare);
+        words_dtypes(op, NULL, compare);
     }
     if (there_leads()) sentences();
     return tally();

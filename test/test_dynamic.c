@@ -4,8 +4,8 @@
  * it: the one executable gives what the ops give one by one, at each size.  Then
  * the parts: formulas, which sizes are one, when a program is recorded again,
  * what is refused, what memory it takes. */
-#include "support/subject.h"
 #include "support/there.h"
+#include "support/words.h"
 
 #include "backend/cpu/llvm.h"
 #include "core/convert.h"
@@ -15,24 +15,11 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct word {
-    const char *name;
-    int n;
-    way way[2]; /* the last applied first */
-} word;
-
 static const word all_words[] = {{"vmap ", 1, {VMAP}},
                                  {"vmap vjp ", 2, {VMAP, VJP}},
                                  {"vmap jvp ", 2, {VMAP, JVP}},
                                  {"vmap scan ", 2, {VMAP, SCAN}}};
 enum { NWORDS = sizeof all_words / sizeof all_words[0] };
-
-/* Shapes that depend on data are asked for while recording. */
-static bool reads_values(const nb_op *op)
-{
-    return op->nout == -1 || !strcmp(op->name, "nonzero") ||
-           !strncmp(op->name, "unique", 6);
-}
 
 /* x with m elements along an axis, its own over and over. */
 static nb_tensor *resized(nb_tensor *x, int axis, int64_t m)
@@ -62,8 +49,10 @@ static bool agrees_at(const task *t, nb_executable *e, int64_t m)
     return ok;
 }
 
-static void agrees(const nb_op *op, const char *how, const task *t)
+static void agrees(const trial *x)
 {
+    const char *how = x->how, *name = x->op->name;
+    const task *t = x->t;
     static const int64_t sizes[] = {1, 0, 3, 5, 17};
     nb_dynamic_dim dim[MAX_ARGS];
     nb_executable *e = NULL;
@@ -72,29 +61,13 @@ static void agrees(const nb_op *op, const char *how, const task *t)
         if (t->in_axes[i] >= 0)
             dim[n++] = (nb_dynamic_dim){i, t->in_axes[i], "n"};
     nb_status s = nb_executable_new_dynamic(t->fn, t->nin, t->x, n, dim, &e);
-    if (!expect(s == NB_OK, "%s%s for any size", how, op->name)) return;
+    if (!expect(s == NB_OK, "%s%s for any size", how, name)) return;
     const char *fixed = nb_executable_fixed(e);
-    expect(!*fixed, "%s%s is one for all sizes: %s", how, op->name, fixed);
+    expect(!*fixed, "%s%s is one for all sizes: %s", how, name, fixed);
     for (size_t k = 0; !*fixed && k < sizeof sizes / sizeof *sizes; k++)
-        expect(agrees_at(t, e, sizes[k]), "%s%s at %d", how, op->name,
+        expect(agrees_at(t, e, sizes[k]), "%s%s at %d", how, name,
                (int)sizes[k]);
     nb_executable_drop(e);
-}
-
-static void every_word(nb_op *op)
-{
-    for (int k = 0; k < NWORDS; k++) {
-        subject f;
-        task t;
-        if (reads_values(op) || !there_takes()) continue;
-        nb_scope_open();
-        if (expect(subject_of(op, &f, &t), "%s: no sample", op->name)) {
-            for (int i = all_words[k].n - 1; i >= 0; i--)
-                t = task_transform(all_words[k].way[i], &t, ~(uint64_t)0, 0);
-            agrees(op, all_words[k].name, &t);
-        }
-        nb_scope_close(0, NULL);
-    }
 }
 
 /* Formulas */
@@ -449,7 +422,8 @@ int main(int argc, char **argv)
         return printf("no LLVM here\n"), 77;
     nb_op *op;
     for (int i = 0; (op = nb_op_at(i)); i++) {
-        if (argc < 2 || !strcmp(argv[1], op->name)) every_word(op);
+        if (argc < 2 || !strcmp(argv[1], op->name))
+            words_each(op, NWORDS, all_words, agrees);
     }
     if (there_leads()) sentences();
     return tally();

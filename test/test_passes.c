@@ -6,8 +6,8 @@
  * calls and the one that computes again, and a second time changes nothing.
  *
  * "test_passes names" prints what the passes are called. */
-#include "support/subject.h"
 #include "support/there.h"
+#include "support/words.h"
 
 #include "base/memory.h"
 #include "lower/passes.h"
@@ -485,12 +485,6 @@ static void every_golden(void)
 
 /* Laws */
 
-typedef struct word {
-    const char *name;
-    int n;
-    way way[2]; /* the last applied first */
-} word;
-
 static const word all_words[] = {
     {"", 0, {0}},
     {"vjp ", 1, {VJP}},
@@ -504,13 +498,6 @@ static const word all_words[] = {
     {"scan ", 1, {SCAN}},
 };
 enum { NWORDS = sizeof all_words / sizeof all_words[0] };
-
-/* Shapes that depend on data are asked for while recording. */
-static bool reads_values(const nb_op *op)
-{
-    return op->nout == -1 || !strcmp(op->name, "nonzero") ||
-           !strncmp(op->name, "unique", 6);
-}
 
 /* A program and arguments: those of the task, then what it closes over. */
 typedef struct recorded {
@@ -580,28 +567,20 @@ static void laws_of(const char *how, const char *name, recorded *f)
     nb_graph_free(g);
 }
 
+static void laws(const trial *x)
+{
+    recorded f = {0};
+    if (expect(record(x->t, &f), "%s%s records", x->how, x->op->name))
+        laws_of(x->how, x->op->name, &f);
+    nb_region_free(&f.r);
+}
+
 static void every_op(const char *only)
 {
     nb_op *op;
-    for (int i = 0; (op = nb_op_at(i)); i++) {
-        if (reads_values(op) || (only && strcmp(only, op->name))) continue;
-        for (int k = 0; k < NWORDS; k++) {
-            subject s;
-            task t;
-            recorded f = {0};
-            nb_scope_open();
-            if (expect(subject_of(op, &s, &t), "%s: a sample", op->name)) {
-                for (int w = all_words[k].n - 1; w >= 0; w--)
-                    t = task_transform(all_words[k].way[w], &t, ~(uint64_t)0,
-                                       0);
-                if (expect(record(&t, &f), "%s%s records", all_words[k].name,
-                           op->name))
-                    laws_of(all_words[k].name, op->name, &f);
-                nb_region_free(&f.r);
-            }
-            nb_scope_close(0, NULL);
-        }
-    }
+    for (int i = 0; (op = nb_op_at(i)); i++)
+        if (!only || !strcmp(only, op->name))
+            words_each(op, NWORDS, all_words, laws);
 }
 
 /* Checkpoints: a chain of layers, whose insides are wide. */

@@ -225,11 +225,7 @@ static nb_tensor *add_transpose(const nb_call *c, int i, nb_tensor *ct)
     return i == 0 ? ct : nb_index(ct, &p);
 }
 
-static bool add_kernel(const nb_kernel *k)
-{
-    nb_pick p = nb_pick_of(k->call);
-    return nb_index_write(k, &p, NB_PUT_ADD);
-}
+PLACE_KERNEL(add_kernel, NB_PUT_ADD)
 
 nb_op nb_op_index_add = {
     .name = "index_add",
@@ -238,16 +234,10 @@ nb_op nb_op_index_add = {
     .example = "index_add(([[1, 2, 3], [4, 5, 6]], [10, 20, 30, 40], "
                "[0, 1, 0, 5], [2, 0, -1, 0]), axes=(0, 1)) = "
                "[[1, 2, 43], [24, 5, 6]]",
-    .params = P_INDEX,
-    .check = nb_index_check,
-    .sign = nb_place_sign,
+    PLACES,
     .kind = NB_LINEAR,
-    .in = NB_IN_COMMON,
-    .index = ~3u,
     .kernel = add_kernel,
     .transpose = add_transpose,
-    .splits = 1u << NB_MASK,
-    .local = nb_place_local,
 };
 
 /* gather and scatter: one axis. */

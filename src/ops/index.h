@@ -80,4 +80,18 @@ bool nb_index_read(const nb_kernel *k, const nb_pick *p);
 bool nb_index_write(const nb_kernel *k, const nb_pick *p, nb_combine how);
 bool nb_index_link(const nb_kernel *k, const int64_t *size, bool clamp);
 
+/* What the descriptors of all ops that place have in common. */
+#define PLACES                                                         \
+    .params = P_INDEX, .check = nb_index_check, .sign = nb_place_sign, \
+    .in = NB_IN_COMMON, .index = ~3u, .splits = 1u << NB_MASK,         \
+    .local = nb_place_local
+
+/* The kernel of one, by the way it combines. */
+#define PLACE_KERNEL(name, how)            \
+    static bool name(const nb_kernel *k)   \
+    {                                      \
+        nb_pick p = nb_pick_of(k->call);   \
+        return nb_index_write(k, &p, how); \
+    }
+
 #endif

@@ -95,11 +95,7 @@ static nb_tensor *set_transpose(const nb_call *c, int i, nb_tensor *ct)
     return nb_where(is_last(c, &p), nb_index(ct, &p), nb_num(0));
 }
 
-static bool set_kernel(const nb_kernel *k)
-{
-    nb_pick p = nb_pick_of(k->call);
-    return nb_index_write(k, &p, NB_PUT_SET);
-}
+PLACE_KERNEL(set_kernel, NB_PUT_SET)
 
 nb_op nb_op_index_set = {
     .name = "index_set",
@@ -109,16 +105,10 @@ nb_op nb_op_index_set = {
     .example = "index_set(([[1, 2, 3], [4, 5, 6]], "
                "[[10, 20, 30, 40], [50, 60, 70, 80]], [0, -1, 0, 3]), "
                "axes=(1,), at=1) = [[30, 2, 20], [70, 5, 60]]",
-    .params = P_INDEX,
-    .check = nb_index_check,
-    .sign = nb_place_sign,
+    PLACES,
     .kind = NB_LINEAR,
-    .in = NB_IN_COMMON,
-    .index = ~3u,
     .kernel = set_kernel,
     .transpose = set_transpose,
-    .splits = 1u << NB_MASK,
-    .local = nb_place_local,
 };
 
 /* y moves with every one of x and the updates that equals it. */
@@ -132,11 +122,7 @@ static nb_tensor *extreme_jvp(const nb_call *c, int k, int i, nb_tensor *u)
                     nb_where(wins, u, nb_num(0)), &p);
 }
 
-static bool min_kernel(const nb_kernel *k)
-{
-    nb_pick p = nb_pick_of(k->call);
-    return nb_index_write(k, &p, NB_PUT_MIN);
-}
+PLACE_KERNEL(min_kernel, NB_PUT_MIN)
 
 nb_op nb_op_index_min = {
     .name = "index_min",
@@ -147,23 +133,13 @@ nb_op nb_op_index_min = {
     .example = "index_min(([[1, 2], [3, 4], [5, 6]], "
                "[[4, -2], [3, 9], [0, 1]], [2, 2, 0]), axes=(0,)) = "
                "[[0, 1], [3, 4], [3, -2]]",
-    .params = P_INDEX,
-    .check = nb_index_check,
-    .sign = nb_place_sign,
+    PLACES,
     .kind = NB_RULE,
-    .in = NB_IN_COMMON,
-    .index = ~3u,
     .kernel = min_kernel,
     .jvp = extreme_jvp,
-    .splits = 1u << NB_MASK,
-    .local = nb_place_local,
 };
 
-static bool max_kernel(const nb_kernel *k)
-{
-    nb_pick p = nb_pick_of(k->call);
-    return nb_index_write(k, &p, NB_PUT_MAX);
-}
+PLACE_KERNEL(max_kernel, NB_PUT_MAX)
 
 nb_op nb_op_index_max = {
     .name = "index_max",
@@ -171,16 +147,10 @@ nb_op nb_op_index_max = {
     .example = "index_max(([[1, 2], [3, 4], [5, 6]], "
                "[[4, -2], [7, 9], [0, 3]], [2, 2, 0]), axes=(0,)) = "
                "[[1, 3], [3, 4], [7, 9]]",
-    .params = P_INDEX,
-    .check = nb_index_check,
-    .sign = nb_place_sign,
+    PLACES,
     .kind = NB_RULE,
-    .in = NB_IN_COMMON,
-    .index = ~3u,
     .kernel = max_kernel,
     .jvp = extreme_jvp,
-    .splits = 1u << NB_MASK,
-    .local = nb_place_local,
 };
 
 /* v and its tangent u, one row of points: v becomes the product of all points
@@ -231,11 +201,7 @@ static nb_tensor *mul_jvp(const nb_call *c, int k, int i, nb_tensor *u)
                               nb_reshape(moved, nb_rank(list), size), &p));
 }
 
-static bool mul_kernel(const nb_kernel *k)
-{
-    nb_pick p = nb_pick_of(k->call);
-    return nb_index_write(k, &p, NB_PUT_MUL);
-}
+PLACE_KERNEL(mul_kernel, NB_PUT_MUL)
 
 nb_op nb_op_index_mul = {
     .name = "index_mul",
@@ -244,14 +210,8 @@ nb_op nb_op_index_mul = {
     .example = "index_mul(([[1, 2], [3, 4], [5, 6]], "
                "[[2, 3], [5, 7], [4, 1], [2, 2], [3, 3]], [2, 2, 0, 3, -1]), "
                "axes=(0,)) = [[4, 2], [3, 4], [150, 378]]",
-    .params = P_INDEX,
-    .check = nb_index_check,
-    .sign = nb_place_sign,
+    PLACES,
     .kind = NB_RULE,
-    .in = NB_IN_COMMON,
-    .index = ~3u,
     .kernel = mul_kernel,
     .jvp = mul_jvp,
-    .splits = 1u << NB_MASK,
-    .local = nb_place_local,
 };
