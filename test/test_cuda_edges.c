@@ -30,6 +30,19 @@ static nb_tensor *numbers(int rank, const int64_t *size)
     return nb_reshape(x, rank, size);
 }
 
+/* Whole ones, which are the same on every device; many are many on a card that
+ * is not simulated. */
+static nb_tensor *whole(int64_t lines, int64_t n)
+{
+    nb_tensor *x = nb_mul(nb_iota(lines * n, NB_I64), nb_num(7919));
+    return nb_reshape(nb_mod(x, nb_num(1009)), SHAPE(n, lines));
+}
+
+static int64_t many(int64_t n)
+{
+    return cards_simulated() ? 70 : n;
+}
+
 static nb_tensor *places(int64_t n)
 {
     return nb_zeros(SHAPE(n), NB_I64);
@@ -83,6 +96,10 @@ static nb_tensor *compute(int i, const char **says)
          nb_argsort(numbers(SHAPE(0, 5)), 0, false, true));
     CASE("argsort of no lines",
          nb_argsort(numbers(SHAPE(5, 0)), 0, false, true));
+    CASE("argsort of many lines",
+         nb_argsort(whole(many(MANY), 3), 0, false, true));
+    CASE("argsort of a long line",
+         nb_argsort(whole(1, many(2 * (int64_t)MANY)), 0, true, true));
     CASE("cumsum of lines of nothing",
          nb_cumsum(numbers(SHAPE(0, 5)), 0, false, false));
     CASE("cumsum of no lines",
