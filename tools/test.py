@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""test.py [PART...] - runs the parts of the test suite, all of them by default,
-and closes with how many checks passed and failed.  A part goes on after a
-failure; the exit status tells whether there was one."""
+"""test.py [PART...] - runs the parts of the test suite, by default all but the
+long ones (asan, passes, gpu), and closes with how many checks passed and failed.
+A part goes on after a failure; the exit status tells whether there was one."""
 
 import json
 import os
@@ -639,11 +639,10 @@ def install() -> Count:
 
 PARTS: dict[str, Callable[[], Count]] = {
     part.__name__: part
-    for part in (check, c, mpi, python, examples, install, asan)
+    for part in (check, c, mpi, python, examples, install)
 }
 MORE: dict[str, Callable[[], Count]] = {  # when named
-    "passes": passes,
-    "gpu": gpu,
+    part.__name__: part for part in (asan, passes, gpu)
 }
 
 
