@@ -10,6 +10,7 @@
 #include "nabla/nabla.h"
 #include "support/alone.h"
 #include "support/cards.h"
+#include "support/faults.h"
 #include "transform/func.h"
 
 #include <math.h>
@@ -820,7 +821,19 @@ TEST(numbers_of_the_cpu_move_branches, pushed, 12)
 TEST(branches_in_lanes_fill_all_of_them, mapped_branches, 40)
 TEST(maps_within_bodies_stay_within, mapped_fans, 6)
 
-/* Each allocation in turn fails: an error, and nothing is lost. */
+static bool runs_often(void *x)
+{
+    nb_func *f = nb_compile(nb_func_new(branches_in_scan, NULL), NULL);
+    bool ok = f;
+    for (int run = 0; ok && run < 3; run++) {
+        nb_tensor *y[MOST];
+        int ny = MOST;
+        ok = nb_func_call(f, 3, x, &ny, y) == NB_OK &&
+             nb_realize_all(ny, y) == NB_OK;
+    }
+    return ok;
+}
+
 static void body_of_faults(void)
 {
     nb_tensor *x[3];
@@ -828,26 +841,9 @@ static void body_of_faults(void)
     need(nb_scope_open() == NB_OK);
     nb_default_device_set(1);
     inputs(1, x);
-    for (int64_t n = 1, failed = 1; failed; n += 1 + n / 16) {
-        nb_tensor *y[MOST];
-        int ny = MOST;
-        need(nb_scope_open() == NB_OK);
-        nb_fault_set(n);
-        nb_func *f = nb_compile(nb_func_new(branches_in_scan, NULL), NULL);
-        nb_status s = NB_EMEMORY;
-        for (int run = 0; f && run < 3 && (!run || s == NB_OK); run++) {
-            ny = MOST;
-            s = nb_func_call(f, 3, x, &ny, y);
-            if (s == NB_OK) s = nb_realize_all(ny, y);
-        }
-        failed = !nb_fault_is_set();
-        nb_fault_set(0);
-        need(s == NB_OK || s == NB_EMEMORY);
-        need(failed || s == NB_OK);
-        need(s != NB_OK || !nb_error_code()); /* nothing failed unseen */
-        nb_error_clear();
-        nb_scope_close(0, NULL);
-    }
+    faults f = {.run = runs_often, .ctx = x, .sparse = 16, .keeps = true};
+    f.fresh = true;
+    need(faults_survived(&f));
     nb_scope_close(0, NULL);
 }
 

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "support/check.h"
+#include "support/faults.h"
 #include "support/there.h"
 
 #include "base/memory.h"
@@ -1740,43 +1741,20 @@ static bool realized(nb_func *f)
            nb_realize_all(n, y) == NB_OK;
 }
 
-static bool faulty(nb_body *body)
+static bool derivatives(void *ctx)
 {
-    nb_func *f = nb_func_new(body, NULL);
+    const twins *t = ctx;
+    nb_func *f = nb_func_new(t->loop, NULL);
     const int some[] = {0, 2};
     if (!realized(nb_value_and_grad(f, 2, some))) return false;
     return realized(nb_jacfwd(f, 2));
 }
 
-static bool attempt(nb_body *body)
-{
-    if (nb_scope_open() != NB_OK) return false;
-    bool ok = faulty(body);
-    nb_scope_close(0, NULL);
-    return ok;
-}
-
 static void every_allocation_may_fail(void **state)
 {
-    const twins *t = *state;
-    bool done = false;
-    assert_true(attempt(t->loop)); /* fills tables kept for good */
-    int64_t before = memory_left();
-    for (int64_t n = 1; !done; n = there_next(n + n / 100)) {
-        nb_fault_set(n);
-        done = attempt(t->loop);
-        nb_fault_set(0);
-        if (!done && nb_error_code() != NB_EMEMORY)
-            fail_msg("allocation %lld: code %d, %s", (long long)n,
-                     nb_error_code(), nb_error_message());
-        nb_error_clear();
-        if (memory_left() != before)
-            fail_msg("allocation %lld: %lld leak", (long long)n,
-                     (long long)(memory_left() - before));
-        assert_int_equal(nodes_left(), 0);
-        assert_true(all_closed());
-    }
-    assert_true(attempt(t->loop));
+    faults f = {.run = derivatives, .ctx = *state, .sparse = 100};
+    assert_true(faults_survived(&f));
+    assert_int_equal(nodes_left(), 0);
 }
 
 #define SENTENCE(f) cmocka_unit_test_setup_teardown(f, open_scope, close_scope)

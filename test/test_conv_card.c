@@ -5,10 +5,10 @@
  * gradients in x and filter, and those of their squares; what is right is
  * computed in float64 on the CPU.  A name, or part of one with *, as argument:
  * those tests alone. */
-#include "base/memory.h"
 #include "nabla/nabla.h"
 #include "support/alone.h"
 #include "support/cards.h"
+#include "support/faults.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -439,40 +439,37 @@ static void do_without(void)
     nb_scope_close(0, NULL);
 }
 
-/* Memory that runs out while y and its gradients are compiled leaves nothing
- * behind. */
+/* y and its gradients. */
+typedef struct compiling {
+    nb_func *f;
+    nb_tensor *x[2];
+} compiling;
+
+static bool compiles(void *ctx)
+{
+    const compiling *c = ctx;
+    nb_executable *e = NULL;
+    bool ok = nb_executable_new(c->f, 2, c->x, &e) == NB_OK;
+    nb_executable_drop(ok ? e : NULL);
+    return ok;
+}
+
+/* Memory that runs out meanwhile leaves nothing behind. */
 static void fail_some(void)
 {
     program p = programs[0];
-    nb_tensor *x[2] = {numbers(1, p.x), numbers(2, p.filter)}, *y[RESULTS];
-    int64_t live = 0;
-    bool done = false;
-    int failed = 0;
+    compiling c = {.x = {numbers(1, p.x), numbers(2, p.filter)}};
+    nb_tensor *y[RESULTS];
     cards_first();
     run(&p, p.dtype, 1, y);
     nb_default_device_set(1);
     for (int i = 0; i < 2; i++)
-        x[i] = nb_to_device(x[i], 1);
-    need(nb_realize_all(2, x) == NB_OK);
-    nb_func *f = nb_value_and_grad(nb_func_new(loss, &p), 2, (int[]){0, 1});
-    nb_executable *first; /* then what lives on is there */
-    need(nb_executable_new(f, 2, x, &first) == NB_OK);
-    nb_executable_drop(first);
-    for (int n = 1; !done && n < 200000; n += 1 + n / 16) {
-        nb_executable *e = NULL;
-        need(nb_scope_open() == NB_OK);
-        nb_fault_set(n);
-        bool ok = nb_executable_new(f, 2, x, &e) == NB_OK;
-        done = nb_fault_is_set();
-        nb_fault_set(0);
-        failed += !ok;
-        need(ok || nb_error_code() == NB_EMEMORY);
-        nb_error_clear();
-        nb_executable_drop(ok ? e : NULL);
-        nb_scope_close(0, NULL);
-        if (n == 1) live = nb_memory_live();
-    }
-    need(done && failed > 5 && nb_memory_live() <= live);
+        c.x[i] = nb_to_device(c.x[i], 1);
+    need(nb_realize_all(2, c.x) == NB_OK);
+    c.f = nb_value_and_grad(nb_func_new(loss, &p), 2, (int[]){0, 1});
+    faults f = {.run = compiles, .ctx = &c, .sparse = 16};
+    f.unseen = true; /* plans that are not tried */
+    need(faults_survived(&f) && f.failed > 5);
     nb_default_device_set(0);
 }
 

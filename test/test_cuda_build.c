@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "support/alone.h"
 #include "support/cards.h"
+#include "support/faults.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -154,21 +155,21 @@ static void a_text_may_ask_for_options(void **state)
     alone(compile_with_options, NULL);
 }
 
+static bool compiles(void *unused)
+{
+    nb_object o;
+    bool ok = nb_nvrtc_compile(kernel(1), 9, 0, &o);
+    (void)unused;
+    nb_object_free(&o);
+    return ok;
+}
+
 static void compile_without_memory(void)
 {
     nb_object o;
     need_nvrtc();
-    for (int64_t i = 1;; i++) {
-        nb_fault_set(i);
-        bool ok = nb_nvrtc_compile(kernel(1), 9, 0, &o);
-        bool done = nb_fault_is_set();
-        nb_fault_set(0);
-        need(ok ? done : nb_error_code() == NB_EMEMORY);
-        nb_object_free(&o);
-        nb_error_clear();
-        need(nb_memory_live() == 0);
-        if (done) break;
-    }
+    faults f = {.run = compiles, .bare = true, .fresh = true};
+    need(faults_survived(&f) && nb_memory_live() == 0);
     nb_fault_set(1); /* of the log */
     need(!nb_nvrtc_compile("nonsense", 9, 0, &o));
     need(nb_error_code() == NB_EMEMORY && nb_memory_live() == 0);
@@ -513,26 +514,27 @@ CARD_TEST(a_wrong_text_among_others_fails_them, "NABLA_NUM_THREADS=1")
     need(nb_memory_live() == 0);
 }
 
-static void gather_without_memory(void)
+static bool gathers(void *unused)
 {
     nb_card *c = cards_first();
     nb_card_source s[] = {
         {kernel(45), "k"}, {joining(1), "k"}, {joining(2), "k"}, {two, "two"}};
     enum { N = sizeof s / sizeof *s };
     nb_card_code *k[N];
-    for (int64_t i = 1, done = 0; !done; i++) {
-        nb_fault_set(i);
-        nb_card_builds all = nb_card_builds_open();
-        bool asked = nb_card_build(c, N, s, k);
-        bool ok = nb_card_builds_close(all, asked);
-        done = nb_fault_is_set();
-        nb_fault_set(0);
-        need(ok ? done : nb_error_code() == NB_EMEMORY);
-        for (int j = 0; j < N && asked; j++)
-            nb_card_code_drop(k[j]);
-        nb_error_clear();
-        need(nb_memory_live() == 0);
-    }
+    nb_card_builds all = nb_card_builds_open();
+    bool asked = nb_card_build(c, N, s, k);
+    bool ok = nb_card_builds_close(all, asked);
+    (void)unused;
+    for (int j = 0; j < N && asked; j++)
+        nb_card_code_drop(k[j]);
+    return ok;
+}
+
+static void gather_without_memory(void)
+{
+    faults f = {.run = gathers, .bare = true, .fresh = true};
+    cards_first();
+    need(faults_survived(&f) && nb_memory_live() == 0);
 }
 
 static void gathering_may_run_out_of_memory(void **state)

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "support/alone.h"
 #include "support/cards.h"
+#include "support/faults.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -591,8 +592,9 @@ CARD_TEST(a_forked_process_is_told, "")
 }
 
 /* One turn of everything; false where memory ran out. */
-static bool everything(nb_card *c)
+static bool everything(void *card)
 {
+    nb_card *c = card;
     float x[256] = {1, 2, 3}, y[256] = {0};
     size_t room, more;
     nb_card_code *k[2] = {NULL};
@@ -610,23 +612,19 @@ static bool everything(nb_card *c)
     return ok;
 }
 
+static bool is_free(void *card)
+{
+    bool no_blocks = memory(card).blocks == 0;
+    nb_card_trim(card);
+    return no_blocks && memory(card).cached == 0;
+}
+
 CARD_TEST(memory_of_the_host_may_run_out, "")
 {
-    int n = 0;
-    bool done = false;
-    for (int64_t i = 1; !done; i++, n++) {
-        nb_card *c = cards_first();
-        nb_fault_set(i);
-        bool ok = everything(c);
-        done = nb_fault_is_set();
-        nb_fault_set(0);
-        need(ok ? done || !nb_failed() : nb_error_code() == NB_EMEMORY);
-        nb_error_clear();
-        need(memory(c).blocks == 0 && nb_memory_live() == 0);
-        nb_card_trim(c);
-        need(memory(c).cached == 0 && i < 100);
-    }
-    need(n > 8 && everything(cards_first()));
+    faults f = {everything, cards_first(), .holds = is_free, .bare = true};
+    f.fresh = true;
+    need(nb_memory_live() == 0 && faults_survived(&f));
+    need(f.n > 8 && f.n < 100);
 }
 
 /* The n-th call of that function of the driver fails.  What had begun ends

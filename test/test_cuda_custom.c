@@ -11,6 +11,7 @@
 #include "nabla/nabla.h"
 #include "support/alone.h"
 #include "support/cards.h"
+#include "support/faults.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -564,7 +565,7 @@ CARD_TEST(a_fault_names_the_kernel, "")
     nb_scope_close(0, NULL);
 }
 
-static bool program(nb_op *total)
+static bool program(void *total)
 {
     nb_tensor *x = numbers(3, (int64_t[]){2, 3, 4}, NB_F64);
     nb_tensor *turned = there(nb_permute(x, 3, (int64_t[]){2, 0, 1})), *y;
@@ -580,20 +581,8 @@ CARD_TEST(every_allocation_may_fail, "")
 {
     open_all();
     nb_op *total = op_of("total", "... n -> ...");
-    need(program(total));
-    int n = 1;
-    for (bool done = false; !done && n < 20000; n++) {
-        need(nb_scope_open() == NB_OK);
-        nb_fault_set(n);
-        bool ok = program(total);
-        done = nb_fault_is_set();
-        nb_fault_set(0);
-        need(ok || nb_error_code() == NB_EMEMORY);
-        nb_error_clear();
-        nb_scope_close(0, NULL);
-    }
-    need(n > 100 && n < 20000);
-    need(program(total));
+    faults f = {.run = program, .ctx = total, .keeps = true};
+    need(faults_survived(&f) && f.n > 100 && f.n < 20000);
     nb_op_drop(total);
     nb_scope_close(0, NULL);
     nb_caches_clear();

@@ -10,6 +10,7 @@
 #include "nabla/nabla.h"
 #include "support/alone.h"
 #include "support/cards.h"
+#include "support/faults.h"
 
 #include <limits.h>
 #include <setjmp.h>
@@ -305,25 +306,37 @@ static nb_status turn(void *ctx, int nx, nb_tensor *const *x, int *ny,
     return *ny = 1, NB_OK;
 }
 
+typedef struct closure {
+    nb_tensor *x, *closed, *y;
+} closure;
+
+static bool turned(void *ctx)
+{
+    closure *c = ctx;
+    nb_tensor *y = NULL;
+    int ny = 1;
+    bool ok = nb_scan(nb_func_new(turn, c->closed), 1, &c->x, 0, NULL, 3, false,
+                      &ny, &y) == NB_OK &&
+              nb_realize(y) == NB_OK;
+    c->y = ok ? y : NULL;
+    return ok;
+}
+
+static bool turned_right(void *ctx)
+{
+    nb_tensor *y = ((closure *)ctx)->y;
+    return !y || (holds(y, (float[]){-2, -4, -6, -8, -10, -12}) &&
+                  nb_device_of(y) == 1);
+}
+
 CARD_TEST(what_a_body_closes_over_is_moved_before_it_runs, "")
 {
-    nb_tensor *x = begin(), *closed = nb_to_device(x, 0), *y = NULL;
-    need(closed && nb_realize(closed) == NB_OK);
-    for (int64_t n = 1, failed = 1; failed; n++) {
-        int ny = 1;
-        need(nb_scope_open() == NB_OK);
-        nb_fault_set(n);
-        nb_status s = nb_scan(nb_func_new(turn, closed), 1, &x, 0, NULL, 3,
-                              false, &ny, &y);
-        if (s == NB_OK) s = nb_realize(y);
-        failed = !nb_fault_is_set();
-        nb_fault_set(0);
-        need(s == NB_OK || s == NB_EMEMORY);
-        need(failed || holds(y, (float[]){-2, -4, -6, -8, -10, -12}));
-        need(failed || nb_device_of(y) == 1);
-        nb_error_clear();
-        nb_scope_close(0, NULL);
-    }
+    nb_tensor *x = begin();
+    closure c = {.x = x, .closed = nb_to_device(x, 0)};
+    need(c.closed && nb_realize(c.closed) == NB_OK);
+    faults f = {turned, &c, .holds = turned_right, .keeps = true};
+    f.fresh = true;
+    need(faults_survived(&f));
     nb_scope_close(0, NULL);
 }
 

@@ -4,6 +4,7 @@
  * it: the one executable gives what the ops give one by one, at each size.  Then
  * the parts: formulas, which sizes are one, when a program is recorded again,
  * what is refused, what memory it takes. */
+#include "support/faults.h"
 #include "support/there.h"
 #include "support/words.h"
 
@@ -372,31 +373,42 @@ static void donated_memory_is_taken(void)
     nb_executable_drop(e);
 }
 
+typedef struct sized {
+    nb_func *f, *compiled;
+    nb_tensor *x, *z;
+} sized;
+
+static bool call_at(nb_func *f, nb_tensor *x)
+{
+    nb_tensor *y[2];
+    int ny = 2;
+    return nb_func_call(f, 1, &x, &ny, y) == NB_OK;
+}
+
+static bool called_at_both(void *ctx)
+{
+    sized *s = ctx;
+    nb_compile_options o = {.ndynamic = 1,
+                            .dynamic = (nb_dynamic_dim[]){{0, 0, "n"}}};
+    s->compiled = nb_compile(s->f, &o);
+    return s->compiled && call_at(s->compiled, s->x) &&
+           call_at(s->compiled, s->z);
+}
+
+static bool called_again(void *ctx)
+{
+    const sized *s = ctx;
+    return !s->compiled || call_at(s->compiled, s->z);
+}
+
 static void calls_survive_faults(void)
 {
     about a = {0};
-    nb_func *f = nb_func_new(centre, &a);
-    nb_compile_options o = {.ndynamic = 1,
-                            .dynamic = (nb_dynamic_dim[]){{0, 0, "n"}}};
-    bool done = false, fine = true;
-    nb_tensor *x = rows(5), *z = rows(6), *y[2];
-    for (int64_t n = 1; n < 20000 && !done; n = there_next(n + n / 40)) {
-        nb_scope_open();
-        nb_func *c = nb_compile(f, &o);
-        int ny = 2;
-        nb_fault_set(n);
-        bool ok = nb_func_call(c, 1, &x, &ny, y) == NB_OK;
-        ny = 2;
-        ok = ok && nb_func_call(c, 1, &z, &ny, y) == NB_OK;
-        done = nb_fault_is_set();
-        nb_fault_set(0);
-        fine = fine && (ok || nb_error_code());
-        nb_error_clear();
-        ny = 2;
-        fine = fine && nb_func_call(c, 1, &z, &ny, y) == NB_OK;
-        nb_scope_close(0, NULL);
-    }
-    expect(done && fine, "a failed allocation fails the call, not the next");
+    sized s = {.f = nb_func_new(centre, &a), .x = rows(5), .z = rows(6)};
+    faults f = {called_at_both, &s, .holds = called_again, .keeps = true};
+    f.sparse = 40;
+    expect(faults_survived(&f),
+           "a failed allocation fails the call, not the next");
 }
 
 static void sentences(void)

@@ -1,6 +1,7 @@
 /* test_explain.c - what programs say to themselves, and that it is so: each
  * collective of a run stands in the explanation, with its bytes and a reason. */
 #include "support/check.h"
+#include "support/faults.h"
 #include "support/laid.h"
 #include "support/ranks.h"
 
@@ -552,26 +553,32 @@ static bool verifies(nb_func *f, nb_tensor *const *x)
     return nb_verify(f, 2, x, 0, NULL) == NB_OK;
 }
 
+typedef struct question {
+    bool (*ask)(nb_func *f, nb_tensor *const *x);
+    nb_func *f;
+    nb_tensor *x[2];
+} question;
+
+static bool answered(void *ctx)
+{
+    const question *q = ctx;
+    return q->ask(q->f, q->x);
+}
+
 static void faults_are_errors(void)
 {
-    static bool (*const ask[])(nb_func *, nb_tensor *const *) = {explains,
-                                                                 verifies};
-    nb_tensor *x[] = {laid(M24, "[dp, tp]", 8, 12),
-                      laid(M24, "[tp, .]", 12, 10)};
-    nb_func *f = nb_func_new(network, NULL);
+    question q = {
+        .f = nb_func_new(network, NULL),
+        .x = {laid(M24, "[dp, tp]", 8, 12), laid(M24, "[tp, .]", 12, 10)}};
     if (nb_distributed_size() > 1) return; /* test_mpi.c has those of a rank */
     for (int i = 0; i < 2; i++) {
-        bool done = ask[i](f, x); /* what stays is there */
-        for (int n = 1; done && n < 100000; n += 1 + n / 16) {
-            nb_fault_set(n);
-            bool ok = ask[i](f, x);
-            bool struck = !nb_fault_is_set();
-            nb_fault_set(0);
-            bool refused = !ok && failed_with(NB_EMEMORY, "");
-            expect(ok || refused, "allocation %d", n);
-            if (!struck) break;
-        }
-        expect(ask[i](f, x), "and all still works");
+        faults f = {.run = answered, .ctx = &q, .sparse = 16, .keeps = true};
+        f.bare = true;
+        q.ask = i ? verifies : explains;
+        f.done = !answered(&q); /* what stays is there */
+        while (!f.done)
+            expect(fault_survived(&f), "allocation %d", (int)f.n);
+        expect(answered(&q), "and all still works");
     }
 }
 

@@ -1,8 +1,8 @@
 /* test_faults.c - the n-th allocation fails, for every n, in programs that
  * touch every part of the engine: an error, no leak, and all still works. */
-#include "base/memory.h"
 #include "core/tensor.h"
 #include "nabla/nabla.h"
+#include "support/faults.h"
 #include "transform/derive.h"
 
 #include <setjmp.h>
@@ -125,10 +125,12 @@ static bool layouts_chosen(void)
     return ok;
 }
 
-static const struct {
+typedef struct program {
     const char *name;
     bool (*run)(void);
-} programs[] = {
+} program;
+
+static const program programs[] = {
     {"a chain of ops", chain},
     {"matrix products", product},
     {"views and copies", views},
@@ -140,37 +142,20 @@ static const struct {
     {"a program over a mesh", compiled_for_a_mesh},
 };
 
-static bool attempt(bool (*run)(void))
+static bool run_program(void *ctx)
 {
-    if (nb_scope_open() != NB_OK) return false;
-    bool ok = run();
-    nb_scope_close(0, NULL);
-    return ok;
+    const program *p = ctx;
+    return p->run();
 }
 
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
     for (size_t p = 0; p < sizeof programs / sizeof programs[0]; p++) {
-        bool done = false;
-        assert_true(attempt(programs[p].run)); /* fills tables kept for good */
-        int64_t before = nb_memory_live();
-        for (int64_t n = 1; !done; n++) {
-            nb_fault_set(n);
-            done = attempt(programs[p].run);
-            nb_fault_set(0);
-            if (!done && nb_error_code() != NB_EMEMORY)
-                fail_msg("%s, allocation %lld: code %d, %s", programs[p].name,
-                         (long long)n, nb_error_code(), nb_error_message());
-            nb_error_clear();
-            if (nb_memory_live() != before)
-                fail_msg("%s, allocation %lld: %lld allocations leak",
-                         programs[p].name, (long long)n,
-                         (long long)(nb_memory_live() - before));
-            assert_int_equal(nb_nodes_live(), 0);
-            assert_true(n < 10000);
-        }
-        assert_true(attempt(programs[p].run));
+        faults f = {.run = run_program, .ctx = (void *)&programs[p]};
+        if (!faults_survived(&f)) fail_msg("%s", programs[p].name);
+        assert_int_equal(nb_nodes_live(), 0);
+        assert_true(f.n < 10000);
     }
 }
 

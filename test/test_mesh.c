@@ -1,6 +1,7 @@
 /* test_mesh.c - meshes, specs, blocks, and their texts. */
 #include "base/memory.h"
 #include "shard/layout/spec.h"
+#include "support/faults.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -629,8 +630,9 @@ static const char *fault_mesh = "@f0 = <[\"x\"=2, \"y\"=2], "
                                 "device_ids=[3, 2, 1, 0]>";
 
 /* All that allocates, on things that were not there before. */
-static bool attempt(int n)
+static bool attempt(void *ctx)
 {
+    int n = (int)((const faults *)ctx)->n;
     char text[64];
     const char *x[] = {"x"}, *y[] = {"y"};
     nb_dim_parts dim[] = {{1, x, false, n % 256}};
@@ -656,20 +658,10 @@ static bool attempt(int n)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    bool done = false;
-    int64_t before = nb_memory_live();
-    int n = 0;
-    while (!done) {
-        nb_fault_set(++n);
-        done = attempt(n);
-        nb_fault_set(0);
-        if (!done) assert_int_equal(nb_error_code(), NB_EMEMORY);
-        nb_error_clear();
-        assert_int_equal(nb_memory_live(), before);
-        assert_true(attempt(n)); /* what failed can be done again */
-        assert_true(n < 100);
-    }
-    assert_true(n > 5);
+    faults f = {.run = attempt, .bare = true, .fresh = true};
+    f.ctx = &f;
+    f.holds = attempt; /* what failed can be done again */
+    assert_true(faults_survived(&f) && f.n > 5 && f.n < 100);
 }
 
 /* What failed to be made, handed on. */

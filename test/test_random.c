@@ -4,12 +4,12 @@
  * Seeds are fixed, so every test gives one and the same answer.  Bounds of
  * statistics are those that a true sample would break once in ten thousand
  * times or less. */
-#include "base/memory.h"
 #include "base/philox.h"
 #include "core/apply.h"
 #include "core/lanes.h"
 #include "nabla/nabla.h"
 #include "ops/random.h"
+#include "support/faults.h"
 #include "support/there.h"
 
 #include <math.h>
@@ -794,8 +794,9 @@ static void test_threads_get_the_keys_of_one_sequence(void **state)
 }
 
 /* Every draw with the n-th allocation failing, for every n. */
-static bool draw_all(void)
+static bool draw_all(void *unused)
 {
+    (void)unused;
     float logit[3] = {0, 1, 2};
     nb_tensor *key = nb_random_fold_in(nb_next_key(), nb_count(2));
     nb_tensor *y = given(NB_F32, SHAPE(3), logit);
@@ -809,24 +810,9 @@ static bool draw_all(void)
 
 static void test_running_out_of_memory_is_an_error(void **state)
 {
+    faults f = {.run = draw_all};
     (void)state;
-    nb_scope_open();
-    assert_true(draw_all());
-    nb_scope_close(0, NULL);
-    int64_t live = memory_left();
-    bool done = false;
-    for (int64_t n = 1; !done; n = there_next(n)) {
-        nb_scope_open();
-        nb_fault_set(n);
-        done = draw_all();
-        bool unused = done;
-        nb_fault_set(0);
-        if (!done) assert_int_equal(nb_error_code(), NB_EMEMORY);
-        nb_scope_close(0, NULL);
-        nb_error_clear();
-        assert_int_equal(memory_left(), live);
-        if (unused) assert_true(n > 100);
-    }
+    assert_true(faults_survived(&f) && f.n > 100);
 }
 
 #define TEST(name) \

@@ -1,7 +1,7 @@
 /* test_sort.c - what the laws do not say of sorting, searching and sets: dtypes
  * and their ends, NaN, equals, layouts, refusals, lack of memory. */
-#include "base/memory.h"
 #include "ops/reduce.h"
+#include "support/faults.h"
 #include "support/sentence.h"
 #include "support/there.h"
 #include "transform/derive.h"
@@ -289,36 +289,22 @@ static void what_depends_on_data_is_not_mapped(void **state)
 
 /* Memory */
 
-static bool attempt(void)
+static bool everything(void *unused)
 {
-    if (nb_scope_open() != NB_OK) return false;
     nb_tensor *x = VECTOR(NB_F16, 3, 1, 2, 1), *out[4];
     nb_tensor *m = nb_reshape(x, SHAPE(2, 2));
-    bool ok = nb_realize(nb_sort(m, 0, true, true)) == NB_OK &&
-              nb_realize(nb_argmax(m, NB_FLAT, true)) == NB_OK &&
-              nb_realize(nb_searchsorted(x, m, "left", NULL)) == NB_OK &&
-              nb_topk(m, 1, 0, true, out) == NB_OK &&
-              nb_unique_all(m, out) == NB_OK && nb_nonzero(m, out) == NB_OK;
-    nb_scope_close(0, NULL);
-    return ok;
+    (void)unused;
+    return nb_realize(nb_sort(m, 0, true, true)) == NB_OK &&
+           nb_realize(nb_argmax(m, NB_FLAT, true)) == NB_OK &&
+           nb_realize(nb_searchsorted(x, m, "left", NULL)) == NB_OK &&
+           nb_topk(m, 1, 0, true, out) == NB_OK &&
+           nb_unique_all(m, out) == NB_OK && nb_nonzero(m, out) == NB_OK;
 }
 
 static void every_allocation_may_fail(void **state)
 {
-    bool done = false;
     (void)state;
-    assert_true(attempt()); /* fills tables that are kept for good */
-    int64_t before = memory_left();
-    for (int64_t n = 1; !done; n = there_next(n)) {
-        nb_fault_set(n);
-        done = attempt();
-        nb_fault_set(0);
-        if (!done && nb_error_code() != NB_EMEMORY)
-            fail_msg("allocation %lld: code %d, %s", (long long)n,
-                     nb_error_code(), nb_error_message());
-        nb_error_clear();
-        assert_int_equal(memory_left(), before);
-    }
+    assert_true(faults_survived(&(faults){.run = everything}));
 }
 
 #define TEST(name) \

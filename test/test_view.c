@@ -4,6 +4,7 @@
  * Whole numbers are compared, so that equality is exact. */
 #include "ops/copy.h"
 #include "ops/view.h"
+#include "support/faults.h"
 #include "support/sample.h"
 #include "support/there.h"
 #include "transform/derive.h"
@@ -750,8 +751,9 @@ static void test_none_is_not_an_axis(void **s)
 }
 
 /* The example of an op and its cotangents, computed. */
-static bool example_and_back(const sample *x)
+static bool example_and_back(void *ctx)
 {
+    const sample *x = ctx;
     nb_tensor *in[MAX_IN], *out[MAX_OUT], *ct[MAX_OUT], *cx[MAX_IN];
     uint64_t bit = nb_walk_begin(x->nin, x->in, in);
     if (!bit) return false;
@@ -768,14 +770,6 @@ static bool example_and_back(const sample *x)
     return ok;
 }
 
-static bool attempt(const sample *x)
-{
-    if (nb_scope_open() != NB_OK) return false;
-    bool ok = example_and_back(x);
-    nb_scope_close(0, NULL);
-    return ok;
-}
-
 static void test_running_out_of_memory_is_an_error(void **s)
 {
     int i = 0;
@@ -784,21 +778,9 @@ static void test_running_out_of_memory_is_an_error(void **s)
         i++;
     for (; nb_op_at(i - 1) != &nb_op_one_hot; i++) {
         sample x;
-        bool done = false;
         assert_true(sample_random(&x, nb_op_at(i)));
-        assert_true(attempt(&x)); /* fills tables that stay */
-        int64_t before = memory_left();
-        for (int64_t nth = 1; !done; nth++) {
-            nb_fault_set(nth);
-            done = attempt(&x);
-            nb_fault_set(0);
-            if (!done && nb_error_code() != NB_EMEMORY)
-                fail_msg("%s: %s", x.op->name, nb_error_message());
-            nb_error_clear();
-            if (memory_left() != before)
-                fail_msg("%s, allocation %lld: leaks", x.op->name,
-                         (long long)nth);
-        }
+        faults f = {.run = example_and_back, .ctx = &x};
+        if (!faults_survived(&f)) fail_msg("%s", x.op->name);
     }
 }
 

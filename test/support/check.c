@@ -1,7 +1,7 @@
 /* check.c - the slow way to every transform. */
 #include "support/check.h"
 
-#include "base/memory.h"
+#include "support/faults.h"
 #include "support/ranks.h"
 #include "support/there.h"
 #include "transform/func.h"
@@ -63,35 +63,20 @@ bool all_closed(void)
     return !lanes && !nb_traces_open();
 }
 
-static bool attempt(bool (*run)(void))
+/* A pointer to data cannot be one to a function. */
+static bool run_pointed_to(void *ctx)
 {
-    if (nb_scope_open() != NB_OK) return false;
-    bool ok = run();
-    nb_scope_close(0, NULL);
-    return ok;
-}
-
-/* Whether the n-th allocation's failure is survived; *done: there is none. */
-static bool survives(bool (*run)(void), int64_t n, bool *done)
-{
-    int64_t before = memory_left();
-    nb_fault_set(n);
-    *done = attempt(run);
-    nb_fault_set(0);
-    bool ok = *done ? !nb_error_code() : nb_error_code() == NB_EMEMORY;
-    nb_error_clear();
-    return ok && memory_left() == before && all_closed();
+    bool (**run)(void) = ctx;
+    return (*run)();
 }
 
 void expect_survival(const char *name, bool (*run)(void))
 {
-    bool done = false, ok = true;
-    int64_t n = 0;
-    expect(attempt(run), "%s runs", name);
-    while (ok && !done && n < 100000)
-        ok = survives(run, n = there_next(n), &done);
-    expect(ok && done, "%s survives the failure of allocation %lld", name,
-           (long long)n);
+    faults f = {.run = run_pointed_to, .ctx = &run};
+    bool ok = faults_survived(&f);
+    expect(f.n > 0, "%s runs", name); /* before anything fails */
+    expect(ok, "%s survives the failure of allocation %lld", name,
+           (long long)f.n);
 }
 
 nb_tensor *draw(int rank, const int64_t *size, double lo, double hi)

@@ -2,6 +2,7 @@
 #include "forms.h"
 
 #include "sample.h"
+#include "support/faults.h"
 #include "support/there.h"
 #include "transform/derive.h"
 
@@ -133,35 +134,22 @@ void form_fails(const char *text, nb_status code, const char *why)
     nb_error_clear();
 }
 
-static bool attempt(const sample *s)
+static bool derived_values(void *ctx)
 {
+    const sample *s = ctx;
     derived d = {0};
-    if (nb_scope_open() != NB_OK) return false;
     bool ok = derive(s, &d);
     for (int k = 0; ok && k < d.n; k++)
         ok = nb_realize(d.out[k]) == NB_OK;
     for (int i = 0; ok && i < s->nin; i++)
         ok = !d.cx[i] || nb_realize(d.cx[i]) == NB_OK;
-    nb_scope_close(0, NULL);
     return ok;
 }
 
 void form_survives(const char *text)
 {
     sample s;
-    bool done = false;
     sample_of(text, true, &s);
-    if (!attempt(&s)) fail_msg("%s: %s", text, nb_error_message());
-    int64_t before = memory_left(), nodes = nodes_left();
-    for (int64_t nth = 1; !done; nth++) {
-        nb_fault_set(nth);
-        done = attempt(&s);
-        nb_fault_set(0);
-        if (!done && nb_error_code() != NB_EMEMORY)
-            fail_msg("%s, allocation %lld: code %d, %s", text, (long long)nth,
-                     nb_error_code(), nb_error_message());
-        nb_error_clear();
-        if (memory_left() != before || nodes_left() != nodes)
-            fail_msg("%s, allocation %lld: leaks", text, (long long)nth);
-    }
+    if (!faults_survived(&(faults){.run = derived_values, .ctx = &s}))
+        fail_msg("%s", text);
 }
