@@ -3,7 +3,7 @@
  * function gives. */
 #include "support/check.h"
 #include "support/laid.h"
-#include "support/ranks.h"
+#include "support/operands.h"
 
 #include "nabla/nabla.h"
 
@@ -34,27 +34,12 @@ static nb_status step(void *ctx, int nx, nb_tensor *const *x, int *ny,
 FN(two_layers, nb_matmul(nb_relu(nb_matmul(x[0], x[1])), x[2]))
 FN(picked, nb_relu(nb_matmul(nb_softmax(x[0], 1), x[1])))
 
-static nb_tensor *ramp(int64_t m, int64_t n)
+static nb_tensor *waves(int64_t m, int64_t n)
 {
     nb_tensor *y = nb_sin(nb_arange_float(0, (double)(m * n), 1, NB_F32));
     y = nb_mul(nb_reshape(y, 2, (int64_t[]){m, n}),
                nb_scalar_float(0.1, NB_F32));
     return y && nb_realize(y) == NB_OK ? y : NULL;
-}
-
-static int64_t moved(const nb_mesh *m)
-{
-    int64_t bytes = 0;
-    for (int k = NB_HOP_SLICE + 1; k < HOPS; k++)
-        if (k != NB_HOP_UNREDUCE)
-            bytes += stats_anywhere(m, (nb_hop_kind)k).bytes;
-    return bytes;
-}
-
-static bool lies(const nb_spec *is, const nb_mesh *m, const char *text)
-{
-    const nb_spec *want = nb_spec_parse(m, text);
-    return is && want && nb_spec_same_layout(is, want);
 }
 
 static void show(const nb_auto_plan *p)
@@ -85,7 +70,7 @@ static void runs(const char *name, nb_auto_plan *p, nb_body *of, int n,
               nb_executable_new(f, n, in, &e) == NB_OK;
     nb_comm_stats_reset(m);
     ok = ok && nb_executable_run(e, n, in, &ny, y) == NB_OK;
-    double bytes = (double)moved(m);
+    double bytes = (double)moved(m).bytes;
     if (expect(ok && ny == np, "%s: the run", name)) {
         expect(fabs(bytes - nb_auto_plan_cost(p)) <=
                    1e-5 * nb_auto_plan_cost(p),
@@ -124,8 +109,8 @@ static void a_step(const char *name, int64_t batch, int64_t width, double cost,
                    const char *w1, const char *w2)
 {
     const nb_mesh *m = nb_mesh_parse(D4);
-    nb_tensor *x[] = {ramp(batch, width), ramp(batch, width),
-                      ramp(width, width), ramp(width, width)};
+    nb_tensor *x[] = {waves(batch, width), waves(batch, width),
+                      waves(width, width), waves(width, width)};
     nb_auto_plan *p = plan(step, m, 4, x, &training);
     if (!expect(p, "%s: a plan", name)) return;
     bool ok =
@@ -156,7 +141,7 @@ static void layers_wide_and_narrow(void)
 static void budgets(void)
 {
     const nb_mesh *m = nb_mesh_parse(D4);
-    nb_tensor *x[] = {ramp(8, 64), ramp(64, 64), ramp(64, 64)};
+    nb_tensor *x[] = {waves(8, 64), waves(64, 64), waves(64, 64)};
     nb_auto_options o = {.memory_budget = 100};
     nb_auto_plan *p = plan(two_layers, m, 3, x, &o);
     expect(failed_with(NB_EVALUE, "are needed") && !p,
@@ -176,7 +161,8 @@ static void budgets(void)
 static void on_two_axes(void)
 {
     const nb_mesh *m = nb_mesh_parse(M22);
-    nb_tensor *x[] = {ramp(16, 32), ramp(32, 32), ramp(32, 32), ramp(32, 32)};
+    nb_tensor *x[] = {waves(16, 32), waves(32, 32), waves(32, 32),
+                      waves(32, 32)};
     nb_tensor *given[] = {x[0], lay(x[1], m, "[x, y]"), x[2], x[3]};
     nb_auto_plan *p = plan(two_layers, m, 3, x, NULL);
     if (expect(p, "two axes")) runs("two axes", p, two_layers, 3, x, m);
@@ -218,7 +204,7 @@ static bool plan_says(const nb_auto_plan *p, const char *row, const char *part)
 static double cost_asking(const char *layout, const char *row)
 {
     const nb_mesh *m = nb_mesh_parse(D4);
-    nb_tensor *x[] = {ramp(8, 64), ramp(64, 64), ramp(64, 64)};
+    nb_tensor *x[] = {waves(8, 64), waves(64, 64), waves(64, 64)};
     asked = layout;
     asked_on = m;
     nb_auto_plan *p = plan(asking, m, 3, x, NULL);
@@ -250,7 +236,7 @@ static void constraints(void)
 static void mistakes(void)
 {
     const nb_mesh *m = nb_mesh_parse(D4);
-    nb_tensor *x[] = {ramp(8, 64), ramp(64, 64), ramp(64, 64)}, *y[2];
+    nb_tensor *x[] = {waves(8, 64), waves(64, 64), waves(64, 64)}, *y[2];
     static const nb_auto_alias beyond[] = {{1, 0}}, other[] = {{0, 1}};
     nb_auto_options o = {.naliases = 1, .alias = beyond};
     FAILS("no such result", plan(two_layers, m, 3, x, &o), NB_EVALUE,

@@ -8,6 +8,7 @@
  * NABLA_PROGRAMS is how many. */
 #include "support/check.h"
 #include "support/laid.h"
+#include "support/operands.h"
 #include "support/ranks.h"
 
 #include "nabla/compile.h"
@@ -29,25 +30,13 @@
         __VA_ARGS__                                                 \
     }
 
-typedef struct operand {
-    const char *layout;
-    int64_t size[4]; /* up to the first 0 */
-} operand;
-
-enum { ANY = -1 };
-
 typedef struct worked {
     const char *name, *mesh;
     nb_body *of;
-    operand x[3];
+    operand x[OPERANDS];
     const char *op, *lies; /* the first call of it, and how it lies there */
     int64_t bytes, forward;
 } worked;
-
-#define X(where, ...)                            \
-    {                                            \
-        .layout = where, .size = { __VA_ARGS__ } \
-    }
 
 static const nb_mesh *mesh; /* of the case */
 
@@ -402,34 +391,6 @@ static const worked cases[] = {
      0},
 };
 
-static int rank_of(const operand *x)
-{
-    int n = 0;
-    while (n < 4 && x->size[n])
-        n++;
-    return n;
-}
-
-static nb_tensor *ramp(const operand *x)
-{
-    int64_t n = 1;
-    for (int d = 0; d < rank_of(x); d++)
-        n *= x->size[d];
-    nb_tensor *y = nb_sin(nb_arange_float(0, (double)n, 1, NB_F32));
-    y = nb_reshape(y, rank_of(x), x->size);
-    return y && nb_realize(y) == NB_OK ? y : NULL;
-}
-
-static bool lies(const nb_spec *is, const nb_mesh *m, const char *text)
-{
-    const nb_spec *want = nb_spec_parse(m, text);
-    if (want && is && nb_spec_same_layout(is, want)) return true;
-    char *found = is ? nb_spec_text(is) : NULL;
-    printf("  it lies as %s, not %s\n", found ? found : "nothing", text);
-    nb_text_release(found);
-    return false;
-}
-
 static const nb_spec *made_as(const nb_graph *g, const nb_layouts *l,
                               const char *op)
 {
@@ -480,32 +441,20 @@ static void table(const worked *c, int n, nb_tensor *const *x)
     nb_graph_free(g);
 }
 
-static int64_t moved(const nb_mesh *m)
-{
-    int64_t bytes = 0;
-    for (int k = NB_HOP_SLICE + 1; k < HOPS; k++)
-        if (k != NB_HOP_UNREDUCE)
-            bytes += stats_anywhere(m, (nb_hop_kind)k).bytes;
-    return bytes;
-}
-
 static void works(const worked *c)
 {
-    nb_tensor *x[3], *plain[3], *y[2], *whole[2];
-    int n = 0, ny = 2, np = 2;
+    nb_tensor *x[OPERANDS], *plain[OPERANDS], *y[2], *whole[2];
+    int ny = 2, np = 2;
     mesh = nb_mesh_parse(c->mesh);
-    for (; n < 3 && c->x[n].layout; n++) {
-        plain[n] = ramp(&c->x[n]);
-        x[n] = lay(plain[n], mesh, c->x[n].layout);
-        if (!expect(x[n], "%s: operand %d", c->name, n)) return;
-    }
+    int n = operands_lay(c->name, c->x, mesh, plain, x);
+    if (n < 0) return;
     table(c, n, x);
     nb_func *f = nb_func_new(c->of, NULL);
     nb_executable *e = NULL;
     bool ok = nb_executable_new(f, n, x, &e) == NB_OK;
     nb_comm_stats_reset(mesh);
     ok = ok && nb_executable_run(e, n, x, &ny, y) == NB_OK;
-    int64_t bytes = moved(mesh);
+    int64_t bytes = moved(mesh).bytes;
     if (expect(ok, "%s: the run", c->name)) {
         expect(c->bytes == ANY || bytes == c->bytes,
                "%s: %lld bytes move, not %lld", c->name, (long long)bytes,
@@ -561,7 +510,7 @@ static void a_step_of_two_layers(void)
     nb_comm_stats_reset(mesh);
     ok = ok && nb_executable_run(e, 3, x, &ny, y) == NB_OK &&
          nb_func_call(f, 3, plain, &np, whole) == NB_OK;
-    expect(moved(mesh) == 3072, "T54: %lld bytes move", (long long)moved(mesh));
+    expect(has_moved(mesh, 3072, ANY), "T54: what moves");
     for (int k = 0; ok && k < 2; k++) {
         ok = !blocks_check(y[k], whole[k], 1e-4);
         expect(lies(nb_sharding(y[k]), mesh, of[k].layout),
@@ -794,7 +743,7 @@ static const char *runs_alike(random_program *p, nb_tensor *const *x,
     const char *bad = NULL;
     if (nb_executable_run(e, GIVEN, x, &ny, y) != NB_OK)
         bad = "it does not run";
-    else if (moved(mesh) > planned)
+    else if (moved(mesh).bytes > planned)
         bad = "it moves more than was planned";
     else if (drawn(&none, GIVEN, plain, &np, whole) != NB_OK)
         bad = "the plain one fails";

@@ -5,6 +5,7 @@
  * that of the same program on no mesh, block by block. */
 #include "support/check.h"
 #include "support/laid.h"
+#include "support/operands.h"
 #include "support/ranks.h"
 
 #include "base/memory.h"
@@ -25,18 +26,10 @@
 
 typedef nb_tensor *program(nb_tensor *const *x);
 
-typedef struct operand {
-    const char *layout;
-    int64_t size[4]; /* up to the first 0 */
-    nb_dtype dtype;  /* none: f32 */
-} operand;
-
-enum { ANY = -1 };
-
 typedef struct worked {
     const char *name, *mesh;
     program *of;
-    operand x[3];
+    operand x[OPERANDS];
     const char *gives;
     int64_t bytes, calls; /* of the program */
     int64_t read;         /* bytes of reading the result */
@@ -56,10 +49,6 @@ typedef struct worked {
         __VA_ARGS__                                                 \
     }
 
-#define X(where, ...)                            \
-    {                                            \
-        .layout = where, .size = { __VA_ARGS__ } \
-    }
 #define H(where, ...)                                           \
     {                                                           \
         .layout = where, .size = {__VA_ARGS__}, .dtype = NB_F16 \
@@ -680,59 +669,6 @@ static const worked gradients = {
 
 /* Running them */
 
-static int rank_of(const operand *x)
-{
-    int n = 0;
-    while (n < 4 && x->size[n])
-        n++;
-    return n;
-}
-
-static nb_tensor *ramp(const operand *x)
-{
-    int64_t n = 1;
-    for (int d = 0; d < rank_of(x); d++)
-        n *= x->size[d];
-    nb_tensor *y = nb_sin(nb_arange_float(0, (double)n, 1, NB_F32));
-    y = nb_cast(nb_reshape(y, rank_of(x), x->size),
-                x->dtype ? x->dtype : NB_F32);
-    return y && nb_realize(y) == NB_OK ? y : NULL;
-}
-
-static nb_comm_stats moved(const nb_mesh *m)
-{
-    nb_comm_stats all = {0};
-    for (int k = NB_HOP_SLICE + 1; k < HOPS; k++) {
-        nb_comm_stats s = stats_anywhere(m, (nb_hop_kind)k);
-        if (k == NB_HOP_UNREDUCE) continue;
-        all.calls += s.calls;
-        all.bytes += s.bytes;
-    }
-    return all;
-}
-
-static bool has_layout(const nb_tensor *y, const nb_mesh *m, const char *text)
-{
-    const nb_spec *want = nb_spec_parse(m, text), *is = nb_sharding(y);
-    if (want && is && nb_spec_same_layout(is, want)) return true;
-    char *found = is ? nb_spec_text(is) : NULL;
-    printf("  it lies as %s, not %s\n", found ? found : "on no mesh", text);
-    nb_text_release(found);
-    return false;
-}
-
-static bool moves(const nb_mesh *m, int64_t bytes, int64_t calls)
-{
-    nb_comm_stats s = moved(m);
-    if ((bytes == ANY || s.bytes == bytes) &&
-        (calls == ANY || s.calls == calls))
-        return true;
-    printf("  %lld bytes move in %lld steps, not %lld in %lld\n",
-           (long long)s.bytes, (long long)s.calls, (long long)bytes,
-           (long long)calls);
-    return false;
-}
-
 static bool equal(nb_tensor *y, nb_tensor *plain)
 {
     const char *bad = blocks_check(y, plain, 2e-3);
@@ -743,23 +679,18 @@ static bool equal(nb_tensor *y, nb_tensor *plain)
 static void works(const worked *c)
 {
     const nb_mesh *m = mesh_there(nb_mesh_parse(c->mesh));
-    nb_tensor *x[3], *plain[3];
-    int n = 0;
-    for (; n < 3 && c->x[n].layout; n++) {
-        plain[n] = ramp(&c->x[n]);
-        x[n] = lay(plain[n], m, c->x[n].layout);
-        if (!expect(x[n], "%s: operand %d", c->name, n)) return;
-    }
+    nb_tensor *x[OPERANDS], *plain[OPERANDS];
+    if (operands_lay(c->name, c->x, m, plain, x) < 0) return;
     nb_comm_stats_reset(m);
     nb_tensor *y = c->of(x), *whole = c->of(plain);
     if (!expect(y && whole, "%s: the call", c->name)) return;
     expect(has_layout(y, m, c->gives), "%s: the layout", c->name);
     if (!expect(nb_realize(y) == NB_OK, "%s: the run", c->name)) return;
-    expect(moves(m, c->bytes, c->calls), "%s: what moves", c->name);
+    expect(has_moved(m, c->bytes, c->calls), "%s: what moves", c->name);
     nb_comm_stats_reset(m);
     bool same = equal(y, whole);
     if (c->read != ANY)
-        expect(moves(m, c->read, 1), "%s: what reading moves", c->name);
+        expect(has_moved(m, c->read, 1), "%s: what reading moves", c->name);
     expect(same, "%s: the value", c->name);
 }
 
@@ -800,7 +731,7 @@ static void rules_of_a_mesh(void)
         nb_comm_stats_reset(m);
         nb_tensor *y = row[i].of(x), *want = row[i].of(whole);
         bool ok = y && want && has_layout(y, m, row[i].gives) &&
-                  nb_realize(y) == NB_OK && moves(m, row[i].bytes, ANY);
+                  nb_realize(y) == NB_OK && has_moved(m, row[i].bytes, ANY);
         expect(ok && equal(y, want), "rules %d, row %zu", row[i].rules, i);
     }
     expect(nb_mesh_with(plain, 0) == plain &&
@@ -846,12 +777,12 @@ static void gradients_of_two_layers(void)
     expect(has_layout(y[2], m, "[tp, .]"), "T54 dw2 lies as w2");
     expect(has_layout(y[3], m, "[., .]P{tp}"), "T54 dx is pending");
     expect(nb_realize_all(4, y) == NB_OK, "T54 the step runs");
-    expect(moves(m, 3072, 1), "T54 one sum, in the forward pass");
+    expect(has_moved(m, 3072, 1), "T54 one sum, in the forward pass");
     for (int i = 0; i < 3; i++)
         expect(equal(y[i], whole[i]), "T54 result %d", i);
     nb_comm_stats_reset(m);
     expect(equal(y[3], whole[3]), "T54 dx");
-    expect(moves(m, 3072, 1), "T54 dx is summed when it is read");
+    expect(has_moved(m, 3072, 1), "T54 dx is summed when it is read");
 }
 
 /* Devices at the ends of a split dim do what all others do. */
@@ -1063,10 +994,10 @@ static void allocations_may_fail(const worked *c)
 {
     enum { EVERY = 7 };
     const nb_mesh *m = mesh_there(nb_mesh_parse(c->mesh));
-    nb_tensor *x[3];
+    nb_tensor *x[OPERANDS];
     bool struck = true, said = true, ok = true;
     if (nb_distributed_size() > 1) return; /* test_mpi.c has those of a rank */
-    for (int n = 0; n < 3 && c->x[n].layout; n++)
+    for (int n = 0; n < OPERANDS && c->x[n].layout; n++)
         x[n] = lay(ramp(&c->x[n]), m, c->x[n].layout);
     for (int64_t n = 1; struck && said; n += EVERY) {
         nb_fault_set(n);

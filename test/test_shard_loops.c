@@ -5,6 +5,7 @@
  * by block. */
 #include "support/check.h"
 #include "support/laid.h"
+#include "support/operands.h"
 
 #include "base/memory.h"
 #include "nabla/nabla.h"
@@ -14,13 +15,6 @@
 
 #define X4  "@m = <[\"x\"=4]>"
 #define M22 "@m = <[\"x\"=2, \"y\"=2]>"
-
-typedef struct operand {
-    const char *layout;
-    int64_t size[4]; /* up to the first 0 */
-} operand;
-
-enum { ANY = -1, OPERANDS = 3 };
 
 typedef struct worked {
     const char *name, *mesh;
@@ -232,10 +226,6 @@ static nb_status replayed(void *ctx, int nx, nb_tensor *const *x, int *ny,
     return status;
 }
 
-#define X(where, ...)                            \
-    {                                            \
-        .layout = where, .size = { __VA_ARGS__ } \
-    }
 static const worked cases[] = {
     {"a state that is split stays so",
      X4,
@@ -398,56 +388,11 @@ static const worked cases[] = {
 
 /* Running them */
 
-static int rank_of(const operand *x)
-{
-    int n = 0;
-    while (n < 4 && x->size[n])
-        n++;
-    return n;
-}
-
-static nb_tensor *ramp(const operand *x)
-{
-    int64_t n = 1;
-    for (int d = 0; d < rank_of(x); d++)
-        n *= x->size[d];
-    nb_tensor *y = nb_sin(nb_arange_float(0, (double)n, 1, NB_F32));
-    y = nb_reshape(y, rank_of(x), x->size);
-    return y && nb_realize(y) == NB_OK ? y : NULL;
-}
-
-static nb_comm_stats moved(const nb_mesh *m)
-{
-    nb_comm_stats sum = {0};
-    for (int k = NB_HOP_SLICE + 1; k < HOPS; k++) {
-        nb_comm_stats s = nb_comm_stats_get(m, (nb_hop_kind)k);
-        if (k == NB_HOP_UNREDUCE) continue;
-        sum.calls += s.calls;
-        sum.bytes += s.bytes;
-    }
-    return sum;
-}
-
-static bool has_layout(const nb_tensor *y, const nb_mesh *m, const char *text)
-{
-    const nb_spec *want = nb_spec_parse(m, text), *is_ = nb_sharding(y);
-    if (want && is_ && nb_spec_same_layout(is_, want)) return true;
-    char *found = is_ ? nb_spec_text(is_) : NULL;
-    printf("  it lies as %s, not %s\n", found ? found : "on no mesh", text);
-    nb_text_release(found);
-    return false;
-}
-
 static int arguments(const worked *c, nb_tensor **plain, nb_tensor **x)
 {
     const nb_mesh *m = mesh_there(nb_mesh_parse(c->mesh));
-    int n = 0;
-    for (; n < OPERANDS && c->x[n].layout; n++) {
-        plain[n] = ramp(&c->x[n]);
-        x[n] = lay(plain[n], m, c->x[n].layout);
-        if (!expect(x[n], "%s: operand %d", c->name, n)) return 0;
-    }
-    return n;
+    int n = operands_lay(c->name, c->x, m, plain, x);
+    return n < 0 ? 0 : n;
 }
 
 static void works(const worked *c)
@@ -461,11 +406,7 @@ static void works(const worked *c)
     if (!expect(ok, "%s: the call", c->name)) return;
     expect(has_layout(y, m, c->gives), "%s: the layout", c->name);
     if (!expect(nb_realize(y) == NB_OK, "%s: the run", c->name)) return;
-    nb_comm_stats s = moved(m);
-    bool as_said = (c->bytes == ANY || s.bytes == c->bytes) &&
-                   (c->calls == ANY || s.calls == c->calls);
-    expect(as_said, "%s: %lld bytes move in %lld steps", c->name,
-           (long long)s.bytes, (long long)s.calls);
+    expect(has_moved(m, c->bytes, c->calls), "%s: what moves", c->name);
     const char *bad = blocks_check(y, whole, 1e-5);
     expect(!bad, "%s: the value: %s", c->name, bad ? bad : "");
 }
