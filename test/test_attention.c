@@ -12,6 +12,7 @@
 #include "nabla/nabla.h"
 #include "support/alone.h"
 #include "support/cards.h"
+#include "support/faults.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -340,36 +341,50 @@ static bool has_scores(const program *p, const nb_graph *g)
     return has;
 }
 
-/* The program from x to y after the pass; in place of what it was. */
-static nb_graph *fused(const program *p, nb_tensor *const *x, int *ny)
+/* What f records at x, as the pass finds it, and its results. */
+static nb_graph *recorded(nb_func *f, nb_tensor *const *x, int *ny,
+                          nb_tensor **y)
 {
-    program q = *p;
-    nb_tensor *y[RESULTS];
     nb_graph *g = NULL;
     *ny = RESULTS;
-    nb_func *f = nb_func_new(loss, &q), *all = gradients(f, p);
-    need(nb_func_call(all, INPUTS, x, ny, y) == NB_OK);
+    need(nb_func_call(f, INPUTS, x, ny, y) == NB_OK);
     need(nb_graph_of(INPUTS, x, *ny, y, &g) == NB_OK);
-    need(nb_lower_until(g, "dead") && nb_attention_fuse(g));
-    need(nb_graph_check(g) == NB_OK);
+    need(nb_lower_until(g, "dead"));
     return g;
+}
+
+/* The same after the pass; in place of what it was. */
+static nb_graph *fused(nb_func *f, nb_tensor *const *x, int *ny, nb_tensor **y)
+{
+    nb_graph *g = recorded(f, x, ny, y);
+    need(nb_attention_fuse(g) && nb_graph_check(g) == NB_OK);
+    return g;
+}
+
+/* Runs the program, which goes, at x: that its results are these. */
+static void gives(const program *p, nb_graph *g, nb_tensor *const *x, int ny,
+                  nb_tensor *const *right)
+{
+    nb_tensor *got[RESULTS];
+    need(nb_graph_run(g, INPUTS, x, got) == NB_OK);
+    for (int i = 0; i < ny; i++)
+        need(near(p, got[i], right[i]));
+    nb_graph_free(g);
 }
 
 static void check_here(const program *p)
 {
-    nb_tensor *x[INPUTS], *right[RESULTS], *got[RESULTS];
+    program q = *p;
+    nb_tensor *x[INPUTS], *y[RESULTS], *right[RESULTS];
     int ny;
     need(nb_scope_open() == NB_OK);
     inputs(p, x);
     run(p, NB_F64, x, right);
-    nb_graph *g = fused(p, x, &ny);
+    nb_graph *g = fused(gradients(nb_func_new(loss, &q), p), x, &ny, y);
     char *text = nb_graph_text(g);
     need(has_calls(p, text) && has_scores(p, g) == !p->forward);
-    need(nb_graph_run(g, INPUTS, x, got) == NB_OK);
-    for (int i = 0; i < ny; i++)
-        need(near(p, got[i], right[i]));
     nb_text_release(text);
-    nb_graph_free(g);
+    gives(p, g, x, ny, right);
     nb_scope_close(0, NULL);
 }
 
@@ -381,6 +396,10 @@ static void programs_are_fused(void **state)
 }
 
 /* Other derivatives: a body with `ctx` a program whose results they are. */
+
+static const program small = {
+    "other derivatives", BHTD, PAST, .b = 1, .h = 2, .t = 9, .s = 9, .d = 16,
+    .dtype = NB_BF16};
 
 /* sum of squares of the gradients, which is differentiated again */
 static nb_status squares(void *ctx, int nx, nb_tensor *const *x, int *ny,
@@ -402,56 +421,51 @@ static nb_status squares(void *ctx, int nx, nb_tensor *const *x, int *ny,
 static void compare(const program *p, nb_func *f, nb_func *right,
                     nb_tensor *const *x, int forward, int back)
 {
-    nb_tensor *y[RESULTS], *z[RESULTS], *got[RESULTS];
-    nb_graph *g = NULL;
-    int ny = RESULTS, nz = RESULTS;
+    nb_tensor *y[RESULTS], *z[RESULTS];
+    int ny, nz = RESULTS;
     nb_func *df = nb_grad(f, 3, (int[]){0, 1, 2});
     nb_func *dr = nb_grad(right, 3, (int[]){0, 1, 2});
     need(nb_func_call(dr, INPUTS, x, &nz, z) == NB_OK);
-    need(nb_func_call(df, INPUTS, x, &ny, y) == NB_OK && ny == nz);
-    need(nb_graph_of(INPUTS, x, ny, y, &g) == NB_OK);
-    need(nb_lower_until(g, "dead") && nb_attention_fuse(g));
+    nb_graph *g = fused(df, x, &ny, y);
     char *text = nb_graph_text(g);
     bool found = count(text, "= attention(") == forward &&
                  count(text, "= attention_back(") == back;
     if (!found) fprintf(stderr, "%s\n", text);
-    need(found && nb_graph_run(g, INPUTS, x, got) == NB_OK);
-    for (int i = 0; i < ny; i++)
-        need(near(p, got[i], z[i]));
+    need(found && ny == nz);
     nb_text_release(text);
-    nb_graph_free(g);
+    gives(p, g, x, ny, z);
+}
+
+/* compare for functions of a program by that body; `of` it or NULL. */
+static void compare_bodies(nb_body *body, nb_func *(*of)(nb_func *),
+                           const program *p, int forward, int back)
+{
+    program close = *p, exact = *p;
+    nb_tensor *x[INPUTS];
+    exact.dtype = NB_F64;
+    nb_scope_open();
+    inputs(p, x);
+    nb_func *f = nb_func_new(body, &close), *r = nb_func_new(body, &exact);
+    compare(p, of ? of(f) : f, r, x, forward, back);
+    nb_scope_close(0, NULL);
 }
 
 static void second_derivatives_keep_scores(void **state)
 {
-    program p = {"twice", BHTD,   PAST,    .b = 1,          .h = 2,
-                 .t = 9,  .s = 9, .d = 16, .dtype = NB_BF16};
-    program exact = p;
-    nb_tensor *x[INPUTS];
     (void)state;
-    exact.dtype = NB_F64;
-    nb_scope_open();
-    inputs(&p, x);
-    nb_func *f = nb_func_new(squares, &p), *r = nb_func_new(squares, &exact);
-    compare(&p, f, r, x, 0, 0);
-    nb_scope_close(0, NULL);
+    compare_bodies(squares, NULL, &small, 0, 0);
+}
+
+static nb_func *computed_again(nb_func *f)
+{
+    return nb_checkpoint(f, NULL);
 }
 
 /* What is computed again on the way back is attention again. */
 static void recomputed_attention_is_fused(void **state)
 {
-    program p = {"again", BHTD,   PAST,    .b = 1,          .h = 2,
-                 .t = 9,  .s = 9, .d = 16, .dtype = NB_BF16};
-    program exact = p;
-    nb_tensor *x[INPUTS];
     (void)state;
-    exact.dtype = NB_F64;
-    nb_scope_open();
-    inputs(&p, x);
-    nb_func *f = nb_func_new(loss, &p), *r = nb_func_new(loss, &exact);
-    nb_func *again = nb_checkpoint(f, NULL);
-    compare(&p, again, r, x, 1, 1);
-    nb_scope_close(0, NULL);
+    compare_bodies(loss, computed_again, &small, 1, 1);
 }
 
 /* Lanes are of the batch. */
@@ -470,19 +484,12 @@ static void vmapped_attention_is_fused(void **state)
     nb_vmap_options over = {.nin = 4, .in_axes = axes};
     nb_func *once = nb_vmap(f, &over), *twice = nb_vmap(once, &over);
     nb_tensor *y[RESULTS];
-    int ny = RESULTS;
-    need(nb_func_call(twice, INPUTS, x, &ny, y) == NB_OK);
-    nb_graph *g = NULL;
-    need(nb_graph_of(INPUTS, x, ny, y, &g) == NB_OK);
-    need(nb_lower_until(g, "dead") && nb_attention_fuse(g));
+    int ny;
+    nb_graph *g = fused(twice, x, &ny, y);
     char *text = nb_graph_text(g);
     need(count(text, "= attention(") == 1);
-    nb_tensor *got[RESULTS];
-    need(nb_graph_run(g, INPUTS, x, got) == NB_OK);
-    for (int i = 0; i < ny; i++)
-        need(near(&p, got[i], y[i]));
     nb_text_release(text);
-    nb_graph_free(g);
+    gives(&p, g, x, ny, y);
     nb_scope_close(0, NULL);
 }
 
@@ -510,17 +517,10 @@ static nb_status layers(void *ctx, int nx, nb_tensor *const *x, int *ny,
 /* A mask is looked at once for all layers that it is of, and for no other. */
 static void layers_have_their_masks(void **state)
 {
-    program p = {"layers", BHTD,    PAST,    .b = 1,          .h = 2,
-                 .t = 20,  .s = 20, .d = 16, .dtype = NB_BF16};
-    program exact = p;
-    nb_tensor *x[INPUTS];
+    program p = small;
     (void)state;
-    exact.dtype = NB_F64;
-    nb_scope_open();
-    inputs(&p, x);
-    nb_func *f = nb_func_new(layers, &p), *r = nb_func_new(layers, &exact);
-    compare(&p, f, r, x, 4, 4);
-    nb_scope_close(0, NULL);
+    p.t = p.s = 20;
+    compare_bodies(layers, NULL, &p, 4, 4);
 }
 
 /* Memory that runs out leaves nothing behind. */
@@ -536,13 +536,10 @@ static void faults_leave_nothing(void **state)
     for (int n = 1; !done && n < 20000; n += 1 + n / 8) {
         program q = *p;
         nb_tensor *y[RESULTS];
-        nb_graph *g = NULL;
-        int ny = RESULTS;
+        int ny;
         nb_scope_open();
-        nb_func *f = nb_func_new(loss, &q), *all = gradients(f, p);
-        need(nb_func_call(all, INPUTS, x, &ny, y) == NB_OK);
-        need(nb_graph_of(INPUTS, x, ny, y, &g) == NB_OK);
-        need(nb_lower_until(g, "dead"));
+        nb_func *f = gradients(nb_func_new(loss, &q), p);
+        nb_graph *g = recorded(f, x, &ny, y);
         int64_t live = nb_memory_live();
         nb_graph *copy = nb_graph_copy(g);
         nb_fault_set(n);
@@ -575,6 +572,23 @@ static nb_executable *compiled(nb_func *f, nb_tensor *const *x)
 {
     nb_executable *e = NULL;
     return nb_executable_new(f, INPUTS, x, &e) == NB_OK ? e : NULL;
+}
+
+/* Opens a scope and the card, on which the inputs of p are then. */
+static void begin_there(const program *p, nb_tensor **x)
+{
+    cards_first();
+    need(nb_scope_open() == NB_OK);
+    inputs(p, x);
+    nb_default_device_set(1);
+    for (int i = 0; i < INPUTS; i++)
+        x[i] = nb_to_device(x[i], 1);
+}
+
+static void end_there(void)
+{
+    nb_default_device_set(0);
+    nb_scope_close(0, NULL);
 }
 
 /* Runs of the library; 0 on a card that is none of ours. */
@@ -652,17 +666,11 @@ static void by_library_once(void)
 static void by_library_made(void)
 {
     nb_tensor *x[INPUTS];
-    cards_first();
-    need(nb_scope_open() == NB_OK);
-    inputs(&programs[3], x);
-    nb_default_device_set(1);
-    for (int i = 0; i < INPUTS; i++)
-        x[i] = nb_to_device(x[i], 1);
+    begin_there(&programs[3], x);
     nb_executable *e = compiled(function(&programs[3]), x);
     need(e && library_runs() > 0);
     nb_executable_drop(e);
-    nb_default_device_set(0);
-    nb_scope_close(0, NULL);
+    end_there();
 }
 
 /* Back, its batch of two is in two parts. */
@@ -691,52 +699,40 @@ static void by_library_failing(void)
     const program *p = &programs[3];
     nb_tensor *x[INPUTS], *got[RESULTS];
     int ny = RESULTS;
-    cards_first();
-    need(nb_scope_open() == NB_OK);
-    inputs(p, x);
-    nb_default_device_set(1);
-    for (int i = 0; i < INPUTS; i++)
-        x[i] = nb_to_device(x[i], 1);
+    begin_there(p, x);
     nb_executable *e = compiled(function(p), x);
     need(e && nb_executable_run(e, INPUTS, x, &ny, got) != NB_OK);
     need(strstr(nb_error_message(), "cuDNN: "));
     nb_error_clear();
     nb_executable_drop(e);
-    nb_default_device_set(0);
-    nb_scope_close(0, NULL);
+    end_there();
 }
 
 /* Memory that runs out while a program for the library is made. */
+typedef struct compiling {
+    nb_func *f;
+    nb_tensor *x[INPUTS];
+} compiling;
+
+static bool compiles_there(void *ctx)
+{
+    const compiling *c = ctx;
+    nb_executable *e = compiled(c->f, c->x);
+    nb_executable_drop(e);
+    return e;
+}
+
 static void by_library_with_faults(void)
 {
-    nb_tensor *x[INPUTS];
-    int64_t live = 0;
-    bool done = false;
-    int failed = 0;
+    compiling c;
     cards_first();
     check_there(&programs[3], 2); /* what lives on is there */
-    need(nb_scope_open() == NB_OK);
-    inputs(&programs[3], x);
-    nb_default_device_set(1);
-    for (int i = 0; i < INPUTS; i++)
-        x[i] = nb_to_device(x[i], 1);
-    for (int n = 1; !done && n < 200000; n += 1 + n / 16) {
-        need(nb_scope_open() == NB_OK);
-        nb_func *f = function(&programs[3]);
-        nb_fault_set(n);
-        nb_executable *e = compiled(f, x);
-        done = nb_fault_is_set();
-        nb_fault_set(0);
-        failed += !e;
-        need(e || nb_error_code() == NB_EMEMORY);
-        nb_error_clear();
-        nb_executable_drop(e);
-        nb_scope_close(0, NULL);
-        if (n == 1) live = nb_memory_live();
-    }
-    need(done && failed > 5 && nb_memory_live() <= live);
-    nb_default_device_set(0);
-    nb_scope_close(0, NULL);
+    begin_there(&programs[3], c.x);
+    c.f = function(&programs[3]);
+    faults f = {.run = compiles_there, .ctx = &c, .sparse = 16};
+    f.unseen = true; /* plans that are not tried */
+    need(faults_survived(&f) && f.failed > 5);
+    end_there();
 }
 
 /* With the library, for small programs too, and more settings. */
