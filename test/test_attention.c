@@ -730,7 +730,6 @@ static void by_library_with_faults(void)
     begin_there(&programs[3], c.x);
     c.f = function(&programs[3]);
     faults f = {.run = compiles_there, .ctx = &c, .sparse = 16};
-    f.unseen = true; /* plans that are not tried */
     need(faults_survived(&f) && f.failed > 5);
     end_there();
 }

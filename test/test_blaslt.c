@@ -392,7 +392,6 @@ CARD_TEST(memory_may_run_out, "%s", cards_blaslt())
         need(nb_realize(x[i]) == NB_OK);
     }
     faults f = {compiled_and_run, x, .keeps = true, .fresh = true};
-    f.unseen = true; /* plans that are not tried */
     need(faults_survived(&f));
     nb_scope_close(0, NULL);
 }

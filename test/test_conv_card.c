@@ -468,7 +468,6 @@ static void fail_some(void)
     need(nb_realize_all(2, c.x) == NB_OK);
     c.f = nb_value_and_grad(nb_func_new(loss, &p), 2, (int[]){0, 1});
     faults f = {.run = compiles, .ctx = &c, .sparse = 16};
-    f.unseen = true; /* plans that are not tried */
     need(faults_survived(&f) && f.failed > 5);
     nb_default_device_set(0);
 }

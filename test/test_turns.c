@@ -322,7 +322,6 @@ static void allocations_may_fail(void)
         nb_func *f = nb_func_new(all[i].body, all[i].ctx);
         turning t = {.f = nb_compile(f, NULL)};
         faults one = {.run = turns, .ctx = &t, .keeps = true};
-        one.unseen = true; /* what turns one by one would take */
         arguments(t.x, 3);
         expect(agree(t.f, f, t.x) && faults_survived(&one) &&
                    agree(t.f, f, t.x),

@@ -1,9 +1,9 @@
 /* faults.h - memory that runs out: of an attempt the first allocation fails,
  * then the second, and so on until it needs no more.
  *
- * An attempt that fails says NB_EMEMORY, one that does without the allocation
- * leaves no error; then nothing is lost and no transform is open.  What does not
- * hold is printed, so that a test of any kind can ask for the answer with its
+ * An attempt that fails says NB_EMEMORY; then, and where it does without the
+ * allocation, nothing is lost and no transform is open.  What does not hold is
+ * printed, so that a test of any kind can ask for the answer with its
  * own assert_true, expect or need. */
 #ifndef NB_TEST_FAULTS_H
 #define NB_TEST_FAULTS_H
@@ -14,11 +14,10 @@ typedef struct faults {
     bool (*run)(void *ctx); /* an attempt: whether it went well */
     void *ctx;
     bool (*holds)(void *ctx); /* after each, in its scope; NULL: no more */
-    bool bare;   /* without a scope of its own, whose opening may fail too */
-    bool keeps;  /* memory, programs of a cache, say, which is not compared */
-    bool unseen; /* an error may stay beside what went well */
-    bool fresh;  /* at once: what the first use of all makes may fail, too */
-    int sparse;  /* after n comes n + 1 + n / sparse, but 0: n + 1 */
+    bool bare;  /* without a scope of its own, whose opening may fail too */
+    bool keeps; /* memory, programs of a cache, say, which is not compared */
+    bool fresh; /* at once: what the first use of all makes may fail, too */
+    int sparse; /* after n comes n + 1 + n / sparse, but 0: n + 1 */
 
     /* What comes of it, 0 at first. */
     int64_t n;    /* the allocation that failed last */
