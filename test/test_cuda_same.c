@@ -101,7 +101,8 @@ static nb_tensor *slanted(nb_tensor *a)
 {
     int64_t n = nb_size(a, 0);
     nb_tensor *by = nb_arange_float(1, (double)n + 1, 1, NB_F32);
-    return nb_add(nb_mul(a, nb_num(0.02)), nb_mul(nb_eye(n, n, 0, NB_F32), by));
+    nb_tensor *x = nb_mul(nb_eye(n, n, 0, NB_F32), by);
+    return nb_div(nb_add(nb_mul(a, nb_num(0.02)), x), nb_num((double)n));
 }
 
 static nb_tensor *corner(nb_tensor *x)

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/pool.h"
+#include "base/thread.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -266,6 +267,47 @@ static void exit_ends_the_threads(void **state)
     assert_int_equal(in_child(child_exits_at_once), 0);
 }
 
+/* A library that a thread works in takes itself apart at the end: by then who
+ * ends the process has waited for the thread. */
+static pthread_t late;
+static atomic_bool at_work;
+
+static void *work_late(void *unused)
+{
+    (void)unused;
+    at_work = true;
+    rest(50000);
+    at_work = false;
+    return NULL;
+}
+
+static void wait_for_late(void *unused)
+{
+    (void)unused;
+    pthread_join(late, NULL);
+}
+
+static void take_apart(void)
+{
+    _exit(at_work ? 1 : 0);
+}
+
+static int child_ends_in_time(void)
+{
+    if (!nb_thread_before_end(wait_for_late, NULL)) return 2;
+    if (!nb_thread_start(&late, "late", work_late, NULL)) return 3;
+    while (!at_work)
+        rest(100);
+    if (atexit(take_apart)) return 4;
+    exit(5);
+}
+
+static void the_end_waits_for_threads_before_all_else(void **state)
+{
+    (void)state;
+    assert_int_equal(in_child(child_ends_in_time), 0);
+}
+
 static void ten_thousand_small_launches_come_to_an_end(void **state)
 {
     (void)state;
@@ -449,6 +491,7 @@ int main(void)
         cmocka_unit_test(threads_may_launch_at_once),
         cmocka_unit_test(a_forked_process_has_threads_too),
         cmocka_unit_test(exit_ends_the_threads),
+        cmocka_unit_test(the_end_waits_for_threads_before_all_else),
         cmocka_unit_test(ten_thousand_small_launches_come_to_an_end),
         cmocka_unit_test(sums_are_the_same_for_all_numbers_of_threads),
         cmocka_unit_test(little_work_stays_with_the_caller),

@@ -15,6 +15,17 @@ static void block_signals(sigset_t *before)
     pthread_sigmask(SIG_SETMASK, &all, before);
 }
 
+/* As C++ destroys what threads own; glibc has it, musl has not. */
+extern int __cxa_thread_atexit_impl(void (*f)(void *), void *ctx, void *library)
+    __attribute__((weak));
+extern char __dso_handle __attribute__((visibility("hidden")));
+
+bool nb_thread_before_end(void (*f)(void *), void *ctx)
+{
+    return __cxa_thread_atexit_impl &&
+           !__cxa_thread_atexit_impl(f, ctx, &__dso_handle);
+}
+
 bool nb_thread_start(pthread_t *t, const char *name, void *(*work)(void *),
                      void *ctx)
 {

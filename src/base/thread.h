@@ -10,4 +10,10 @@
 bool nb_thread_start(pthread_t *t, const char *name, void *(*work)(void *),
                      void *ctx);
 
+/* Calls f(ctx) when the calling thread ends or ends the process, then before all
+ * that atexit was told: libraries take themselves apart there, those first that
+ * were opened last, and a thread that is still at work in one would fall with
+ * it.  False if the system has no such thing. */
+bool nb_thread_before_end(void (*f)(void *), void *ctx);
+
 #endif

@@ -3,8 +3,9 @@
  * what runs on a card multiplies.
  *
  * The thread allocates nothing of ours and ends by itself; who leaves the
- * process waits for it.  A library that the environment names is opened when it
- * is needed and not before. */
+ * process waits for it, and so does the thread that had a card first, which most
+ * often is the one that leaves: only then the library is still whole.  One that
+ * the environment names is opened when it is needed and not before. */
 #include "run/card_parts.h"
 
 #include "base/thread.h"
@@ -27,6 +28,12 @@ static void wait_for_it(void)
     if (atomic_exchange(&wake.running, false)) pthread_join(wake.thread, NULL);
 }
 
+static void wait_before(void *unused)
+{
+    (void)unused;
+    wait_for_it();
+}
+
 /* The child of a fork has no such thread. */
 static void forget(void)
 {
@@ -36,6 +43,7 @@ static void forget(void)
 static void start(nb_card *c)
 {
     if (atexit(wait_for_it) || pthread_atfork(NULL, NULL, forget)) return;
+    nb_thread_before_end(wait_before, NULL);
     wake.running = nb_thread_start(&wake.thread, "nabla libraries", work, c);
 }
 
