@@ -229,10 +229,10 @@ static nb_tensor *mapped(const program *p, nb_tensor *x, nb_tensor *f)
     const int axes[] = {p->lanes < 3 ? 0 : NB_UNMAPPED,
                         p->lanes > 1 ? 0 : NB_UNMAPPED};
     nb_vmap_options over = {.nin = 2, .in_axes = axes};
+    if (!p->lanes) return convolved(p, x, f);
     nb_func *g = nb_vmap(nb_func_new(body, (void *)p), &over);
     nb_tensor *y = NULL;
     int ny = 1;
-    if (!p->lanes) return convolved(p, x, f);
     need(nb_func_call(g, 2, (nb_tensor *[]){x, f}, &ny, &y) == NB_OK);
     return y;
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """test.py [PART...] - runs the parts of the test suite, by default all but the
-long ones (asan, passes, gpu), and closes with how many checks passed and failed.
-A part goes on after a failure; the exit status tells whether there was one."""
+long ones (asan, passes, gpu), and closes with how many checks passed and
+failed.  A part goes on after a failure; the exit status tells whether there was
+one."""
 
 import json
 import os

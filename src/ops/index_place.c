@@ -170,6 +170,7 @@ static nb_tensor *product_tangent(nb_tensor *before, nb_tensor *v, nb_tensor *u,
             nb_reshape(nb_equal(before, nb_count(n)), after + 1, beside_it);
         nb_tensor *w = nb_where(none, nb_num(1), nb_index(v, &p));
         u = nb_add(nb_mul(u, w), nb_mul(v, nb_index(u, &p)));
+        if (2 * jump >= n) break; /* nobody jumps further */
         v = nb_mul(v, w);
         before = nb_where(nb_equal(before, nb_count(n)), before,
                           nb_index(before, &self));

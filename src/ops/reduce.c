@@ -129,6 +129,7 @@ static nb_tensor *others(const nb_call *c, nb_tensor *x)
         if (!is_reduced(c, (int)d)) continue;
         nb_tensor *before = nb_cumprod(x, d, true, false);
         nb_tensor *line = nb_mul(before, nb_cumprod(x, d, true, true));
+        if (!line) return NULL;
         product = product ? nb_mul(product, line) : line;
         x = nb_prod(x, 1, &d, true);
     }

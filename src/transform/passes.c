@@ -214,13 +214,11 @@ static void end(run *r)
 static bool execute(const nb_call *c, char *const *to)
 {
     const nb_graph *g = c->op->region[0];
-    run r = {.c = c,
-             .p = nb_passes_of(c),
-             .shape = nb_passes_shapes(c),
-             .in = nb_array(g->nx),
-             .out = nb_array(g->ny)};
+    run r = {.c = c, .p = nb_passes_of(c), .shape = nb_passes_shapes(c)};
     bool done = false, ok = r.shape && nb_passes_turns(c, r.shape, to, &done);
-    if (!done) ok = ok && r.in && r.out && begin(&r) && all_passes(&r);
+    if (ok && !done)
+        ok = (r.in = nb_array(g->nx)) && (r.out = nb_array(g->ny)) &&
+             begin(&r) && all_passes(&r);
     for (int k = 0; ok && !done && k < r.p.states; k++)
         ok = nb_copy_into(to[k], &r.shape[k], r.in[k]);
     end(&r);

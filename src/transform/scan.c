@@ -145,12 +145,11 @@ static bool loop(run *r, char *const *to)
 
 static bool execute(const nb_call *c, char *const *to)
 {
-    run r = {.c = c,
-             .shape = nb_call_shapes(c),
-             .in = nb_array(c->nin),
-             .out = nb_array(c->op->nout)};
+    run r = {.c = c, .shape = nb_call_shapes(c)};
     bool done = false, ok = r.shape && nb_scan_turns(c, r.shape, to, &done);
-    if (!done) ok = ok && r.in && r.out && loop(&r, to);
+    if (ok && !done)
+        ok = (r.in = nb_array(c->nin)) && (r.out = nb_array(c->op->nout)) &&
+             loop(&r, to);
     nb_replay_free(r.body);
     nb_free(r.shape), nb_free(r.in), nb_free(r.out);
     return ok;

@@ -24,7 +24,9 @@ static bool is_told(const faults *f, bool ok, bool struck)
 {
     nb_status code = nb_error_code();
     if (!ok && !struck) return wrong(f, "it fails with memory, code", code);
-    if (!ok && code != NB_EMEMORY) return wrong(f, "code", code);
+    if (code != (ok ? NB_OK : NB_EMEMORY))
+        return wrong(f, ok ? "an error beside what went well, code" : "code",
+                     code);
     nb_error_clear();
     return true;
 }

@@ -1,9 +1,9 @@
 /* faults.h - memory that runs out: of an attempt the first allocation fails,
  * then the second, and so on until it needs no more.
  *
- * An attempt that fails says NB_EMEMORY; then, and where it does without the
- * allocation, nothing is lost and no transform is open.  What does not hold is
- * printed, so that a test of any kind can ask for the answer with its
+ * An attempt that fails says NB_EMEMORY, one that does without the allocation
+ * leaves no error; then nothing is lost and no transform is open.  What does not
+ * hold is printed, so that a test of any kind can ask for the answer with its
  * own assert_true, expect or need. */
 #ifndef NB_TEST_FAULTS_H
 #define NB_TEST_FAULTS_H

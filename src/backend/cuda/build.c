@@ -147,9 +147,11 @@ static nb_card_code *add_code(nb_card *c, nb_card_image *m, nb_disk_key key,
     return k;
 }
 
-/* A reference for who asks and one that is held. */
+/* A reference for who asks and one that is held.  Text that found no memory is
+ * empty (text.h), which has been said. */
 static nb_card_code *ask(nb_card *c, const nb_card_source *s)
 {
+    if (!*s->text) return NULL;
     nb_disk_key key = nb_card_image_key(c, s->text);
     if (!nb_grow(&gathered.held, &gathered.held_room, gathered.nheld + 1,
                  sizeof(nb_card_code *)))

@@ -28,8 +28,7 @@ static bool build(argsort *s, nb_dtype d)
     nb_text_add(&t, "%s", text);
     nb_card_source source[KERNELS] = {{nb_text_get(&t), "order_keys"},
                                       {nb_text_get(&t), "order_write"}};
-    bool ok =
-        source[0].text && nb_card_build(s->card, KERNELS, source, s->code);
+    bool ok = nb_card_build(s->card, KERNELS, source, s->code);
     nb_text_free(&t);
     return ok;
 }

@@ -53,7 +53,7 @@ bool nb_card_one_make(nb_card *card, nb_text *text, const char *name, int nin,
     one *o = nb_alloc_zero(sizeof *o);
     nb_card_source source = {nb_text_get(text), name};
     assert(bytes <= sizeof o->known && nin < NB_ONE_OPERANDS);
-    bool ok = o && source.text && nb_card_build(card, 1, &source, &o->code);
+    bool ok = o && nb_card_build(card, 1, &source, &o->code);
     nb_text_free(text);
     if (!ok) return nb_free(o), false;
     o->job = (nb_card_job){.run = run, .free = release};

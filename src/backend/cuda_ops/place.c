@@ -161,8 +161,7 @@ static bool build(job *j, nb_combine how, nb_dtype d)
         {nb_text_get(&rows), j->prior ? "place_prior" : "place_rows"},
         {nb_text_get(&rows), "place_join"}};
     bool joins = !j->prior && how != NB_PUT_SET && j->runs.chunks > 1;
-    bool ok = source[KEYS].text && source[WORK].text &&
-              nb_card_build(j->card, joins ? KERNELS : JOIN, source, j->code);
+    bool ok = nb_card_build(j->card, joins ? KERNELS : JOIN, source, j->code);
     nb_text_free(&keys), nb_text_free(&rows);
     return ok;
 }

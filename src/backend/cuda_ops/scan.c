@@ -54,8 +54,8 @@ static bool build(scan *s, const nb_call *c, const nb_batch *b)
                                       {nb_text_get(&t), "scan_totals"},
                                       {nb_text_get(&t), "scan_chunks"}};
     int from = s->l.chunks ? TOTALS : LINES;
-    bool ok = source[0].text && nb_card_build(s->card, s->l.chunks ? 2 : 1,
-                                              source + from, s->code + from);
+    bool ok = nb_card_build(s->card, s->l.chunks ? 2 : 1, source + from,
+                            s->code + from);
     nb_text_free(&t);
     return ok;
 }

@@ -23,7 +23,7 @@ static bool build(search *s, nb_dtype d)
     nb_card_keys_text(&t, d);
     nb_text_add(&t, "%s", text);
     nb_card_source source = {nb_text_get(&t), "search_extreme"};
-    bool ok = source.text && nb_card_build(s->card, 1, &source, &s->code);
+    bool ok = nb_card_build(s->card, 1, &source, &s->code);
     nb_text_free(&t);
     return ok;
 }

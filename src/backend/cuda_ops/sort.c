@@ -40,10 +40,9 @@ bool nb_card_sort_new(nb_card_sort *s, nb_card *card, int64_t lines, int64_t n,
     for (int k = 0; k < KERNELS; k++)
         source[k] = (nb_card_source){nb_text_get(&t), name[k]};
     bool small = is_short(s);
-    bool ok =
-        nb_text_get(&t) && nb_card_build(card, small ? 1 : KERNELS - 1,
-                                         small ? source : source + COUNT,
-                                         small ? s->code : s->code + COUNT);
+    bool ok = nb_card_build(card, small ? 1 : KERNELS - 1,
+                            small ? source : source + COUNT,
+                            small ? s->code : s->code + COUNT);
     nb_text_free(&t);
     return ok;
 }

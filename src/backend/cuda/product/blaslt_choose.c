@@ -215,12 +215,13 @@ static void write_beside(nb_text *t, const nb_gemm_beside *v)
     nb_text_add(t, "%d ", v->buffer < 0 ? -1 : (int)v->dtype);
 }
 
-static nb_disk_key key_of(const nb_blaslt_call *b)
+/* False if there is no memory to find it. */
+static bool key_of(const nb_blaslt_call *b, nb_disk_key *key)
 {
     const nb_gemm *g = &b->g;
     const char *tf32 = getenv("NABLA_TF32");
-    nb_disk_key key = {{0x9c0b5fd3a47e2186u, 0x27e84ac1f3d05b69u}};
     nb_text t = {0};
+    *key = (nb_disk_key){{0x9c0b5fd3a47e2186u, 0x27e84ac1f3d05b69u}};
     nb_text_add(&t, "%s %d.%d %d %zu %s: %lld %lld %lld %lld ", b->card->name,
                 b->card->major, b->card->minor, b->card->processors,
                 b->api->GetVersion(), tf32 ? tf32 : "", (long long)g->m,
@@ -230,12 +231,12 @@ static nb_disk_key key_of(const nb_blaslt_call *b)
     write_part(&t, g, &g->c);
     write_beside(&t, &g->add), write_beside(&t, &g->bias);
     write_beside(&t, &g->kept);
-    nb_text_add(&t, "%d", g->end);
+    bool ok = nb_text_add(&t, "%d", g->end);
     const char *text = nb_text_get(&t);
     for (int i = 0; i < 2; i++)
-        key.part[i] = nb_hash(key.part[i], text, strlen(text));
+        key->part[i] = nb_hash(key->part[i], text, strlen(text));
     nb_text_free(&t);
-    return key;
+    return ok;
 }
 
 /* Choices of this process by their keys; another may take the place of one. */
@@ -290,7 +291,8 @@ bool nb_blaslt_choose(nb_blaslt_call *b)
     nb_blaslt_choice found[TRIED] = {0};
     int n = 0, best = 0;
     bool tuned = is_tuned(&b->g);
-    nb_disk_key key = key_of(b);
+    nb_disk_key key;
+    if (tuned && !key_of(b, &key)) return false;
     if (tuned && recall(key, &b->choice)) return true;
     if (!list(b, found, tuned ? TRIED : 1, &n)) return false;
     if (!n) return nb_fail(NB_ERUNTIME, "cuBLASLt: no algorithm fits");
