@@ -111,8 +111,8 @@ PYTHON = [
     Test("test_dtypes.py", 4, 7, 20),
     Test("test_programs.py", 12, 5, 60),
     Test("test_properties.py", 4, 10, 50),
-    Test("test_transforms.py", 6, 2, 45),
-    Test("test_control.py", 6, 2, 55),
+    Test("test_transforms.py", 6, 1, 65),
+    Test("test_control.py", 6, 1, 70),
     Test("test_compile.py", 2, 1, 40),
     Test("test_dynamic.py", seconds=90),
     Test("test_custom.py", seconds=70),
@@ -131,10 +131,11 @@ def further() -> list[Test]:
 
 
 def all_tests() -> list[Test]:
+    """But those that fill the card."""
     gpu = {"NABLA_TEST_DEVICE": "gpu"}
     mesh = {"NABLA_SHARD_CARDS": "1"}
     default = {"NABLA_DEFAULT_DEVICE": "gpu"}
-    tests = [
+    return [
         *OWN,
         *further(),
         *(t._replace(settings=t.settings | gpu) for t in THERE),
@@ -143,17 +144,26 @@ def all_tests() -> list[Test]:
         Test("test_devices.py", seconds=95),
         Test("test_exchange.py", settings={"JAX_PLATFORMS": ""}, seconds=25),
     ]
-    return sorted(wanted(tests), key=lambda t: -t.seconds)
 
 
-def wanted(tests: list[Test]) -> list[Test]:
-    words = os.environ.get("ONLY", "").split()
-    found = [t for t in tests if any(w in t.name for w in words)]
-    return found if words else tests
+def words() -> list[str]:
+    return os.environ.get("ONLY", "").split()
+
+
+def is_asked_for(name: str) -> bool:
+    return not words() or any(w in name for w in words())
+
+
+def words_of_nothing(*others: str) -> list[str]:
+    """Those that no test has in its name, nor any of the others."""
+    names = [*(t.name for t in FILLING + all_tests()), *others]
+    return [w for w in words() if not any(w in name for name in names)]
 
 
 def parts_of(tests: list[Test]) -> Iterator[Part]:
-    for t in tests:
+    """Of those that are asked for, the longest first."""
+    asked = [t for t in tests if is_asked_for(t.name)]
+    for t in sorted(asked, key=lambda t: -t.seconds):
         for k in range(t.parts):
             yield Part(t, k)
 
@@ -279,7 +289,7 @@ def run_all(counted: Counted) -> list[Result]:
     runs = Runs(counted)
     signal.signal(signal.SIGTERM, runs.cut_short)
     signal.signal(signal.SIGINT, runs.cut_short)
-    for part in parts_of(wanted(FILLING)):
+    for part in parts_of(FILLING):
         runs.run(part)
     with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
         list(pool.map(runs.run, parts_of(all_tests())))

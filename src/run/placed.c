@@ -67,7 +67,7 @@ static void count_uses(int n, nb_tensor **node)
 }
 
 /* Who holds another name of a tensor wants the tensor. */
-static void count_aliases(int n, nb_tensor **node)
+static void see_through_aliases(int n, nb_tensor **node)
 {
     for (int k = n - 1; k >= 0; k--)
         if (node[k]->op == &nb_op_alias && !nb_tensor_done(node[k]) &&
@@ -92,7 +92,7 @@ static fate *fates(int n, nb_tensor **node, int nroots, nb_tensor *const *root)
     count_uses(n, node);
     for (int i = 0; i < nroots; i++)
         root[i]->slot = 0;
-    count_aliases(n, node);
+    see_through_aliases(n, node);
     for (int k = 0; f && k < n; k++)
         f[k] = fate_of(node[k], whole);
     nb_graph_unlock();

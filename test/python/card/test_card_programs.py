@@ -252,10 +252,20 @@ def test_a_number_that_is_used_in_both_ways() -> None:
 
 
 def test_a_number_whose_other_name_is_held() -> None:
-    """A transform of a transform has names of its own for what it is given."""
-    x, y = nb.constant(2.0, device=GPU), nb.constant(3.0, device=GPU)
-    found = nb.hessian(lambda x, y: x * x * y)(x, y)
+    """A transform of a transform has names of its own for what it is given, and
+    here nobody else has one."""
+    found = nb.hessian(lambda x, y: x * x * y)(
+        nb.constant(2.0, device=GPU), nb.constant(3.0, device=GPU)
+    )
     assert [[h.item() for h in row] for row in found] == [[6, 4], [4, 0]]
+
+
+def test_views_of_a_number_that_are_held() -> None:
+    x, m = nb.constant(X, device=GPU), nb.gpu(nb.constant(3.0))
+    v, w = m.reshape(1), m.broadcast_to((4,))
+    y = x * m + v
+    np.testing.assert_allclose(y.numpy(), X * 3 + 3, rtol=1e-5, atol=1e-6)
+    assert v.tolist() == [3] and w.tolist() == [3, 3, 3, 3] and m.item() == 3
 
 
 # A move, inside a body, of what it closes over is made before it runs.
