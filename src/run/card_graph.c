@@ -192,7 +192,9 @@ static bool capture_steps(const nb_exec *e, const piece *x,
     for (int s = x->first; ok && s <= x->last; s++) {
         const nb_card_step *k = &e->on_card[s];
         ok = d->step(d->ctx, s);
-        if (node && k->code && k->blocks) node[s] = nb_card_capture_node(card);
+        if (ok && node && k->code && k->blocks)
+            ok = (node[s] = nb_card_capture_node(card)) ||
+                 nb_fail(NB_ERUNTIME, "a graph without the kernel of a step");
     }
     return ok;
 }

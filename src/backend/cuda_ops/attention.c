@@ -9,6 +9,7 @@
  * is added up by one thread, in one order. */
 #include "lower/attention.h"
 
+#include "backend/cuda/after.h"
 #include "backend/cuda/build.h"
 #include "backend/cuda_ops/attention_dnn.h"
 #include "backend/cuda_ops/makers.h"
@@ -17,7 +18,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-static const char basics[] =
+static const char basics[] = NB_CARD_AFTER
     "typedef unsigned short u16;\n"
     "typedef unsigned int u32;\n"
     "typedef long long i64;\n"
