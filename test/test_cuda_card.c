@@ -395,6 +395,24 @@ static bool turns(nb_card *c, nb_card_code *const k[2], int *const at[2], int n)
     return ok;
 }
 
+static bool is_early(nb_card *c, const char *text)
+{
+    nb_card_image *m = nb_card_image_new(c, (nb_disk_key){{0}}, text);
+    bool early = m && m->early;
+    need(m);
+    nb_card_image_free(m);
+    return early;
+}
+
+CARD_TEST(who_does_not_wait_is_not_early, "")
+{
+    nb_card *c = cards_first();
+    need(is_early(c, turn_text) && !is_early(c, plain_text));
+    need(!is_early(c, "NB_KERNEL(made_by_a_header) {}\n"));
+    need(!is_early(c, NB_CARD_AFTER "__global__ void a() { nb_after(); }\n"
+                                    "__global__ void b() {}\n"));
+}
+
 CARD_TEST(kernels_that_begin_early_wait, "")
 {
     enum { N = 1 << 18, TIMES = 50 };
@@ -403,7 +421,6 @@ CARD_TEST(kernels_that_begin_early_wait, "")
                           build(c, plain_text, "plain")};
     size_t bytes = N * sizeof(int);
     int *x = malloc(bytes), *at[2] = {alloc(c, bytes), alloc(c, bytes)};
-    need(k[0]->image->early && !k[1]->image->early);
     need(nb_card_zero(c, at[0], bytes));
     for (int i = 0; i < TIMES; i++)
         need(turns(c, k, at, N));
@@ -740,6 +757,7 @@ int main(void)
         cmocka_unit_test(many_puts_keep_their_order),
         cmocka_unit_test(threads_share_a_card),
         cmocka_unit_test(kernels_run_in_order),
+        cmocka_unit_test(who_does_not_wait_is_not_early),
         cmocka_unit_test(kernels_that_begin_early_wait),
         cmocka_unit_test(shared_memory_is_opted_in_for),
         cmocka_unit_test(a_launch_that_fails_names_its_ops),

@@ -2,10 +2,10 @@
  *
  * To begin a kernel takes about as long as a small one runs.  One that waits by
  * itself for what the stream has before it, and only then touches memory, may
- * begin meanwhile: such kernels begin with nb_after();, and their text has
- * NB_CARD_AFTER before them.  A text of which all kernels do so is launched
- * early; others, and all on cards before compute capability 9.0, begin when what
- * is before them is over. */
+ * begin meanwhile.  Such kernels begin with nb_after();, and their text has
+ * NB_CARD_AFTER before them: a text of which all do so is launched early.
+ * Others, kernels of users' own among them, and all on cards before compute
+ * capability 9.0, begin when what is before them is over. */
 #ifndef NB_CUDA_AFTER_H
 #define NB_CUDA_AFTER_H
 

@@ -1,6 +1,7 @@
 /* code.c - loading code on a card. */
 #include "backend/cuda/code.h"
 
+#include "backend/cuda/after.h"
 #include "base/memory.h"
 
 #include <stdio.h>
@@ -69,7 +70,8 @@ nb_card_image *nb_card_image_new(nb_card *c, nb_disk_key key, const char *text)
     m->card = c;
     m->key = key;
     m->joins = !strncmp(text, NB_CARD_JOINS, strlen(NB_CARD_JOINS));
-    m->early = count(text, "__global__") == count(text, "nb_after();");
+    m->early = strstr(text, NB_CARD_AFTER) &&
+               count(text, "__global__") == count(text, "nb_after();");
     if ((m->text = nb_copy_text(text))) return m;
     nb_free(m);
     return NULL;
