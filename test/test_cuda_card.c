@@ -3,9 +3,7 @@
  * Runs on the card of the machine, or on the simulated one where there is
  * none; every test in a process of its own. */
 #define _GNU_SOURCE
-#include "backend/cuda/after.h"
 #include "backend/cuda/code.h"
-#include "backend/cuda/graph.h"
 #include "backend/cuda/memory.h"
 #include "base/memory.h"
 #include "support/alone.h"
@@ -361,84 +359,6 @@ CARD_TEST(kernels_run_in_order, "")
     free(x), free(y);
 }
 
-/* Steps from one buffer to the other and back.  What a block reads another has
- * written, and some of them take their time: whoever begins early and does not
- * wait reads what was there before. */
-static const char turn_text[] = NB_CARD_AFTER
-    "extern \"C\" __global__ void turn(int *to, const int *from, int n)\n"
-    "{\n"
-    "    nb_after();\n"
-    "    int i = blockIdx.x * 256 + threadIdx.x, x = 1;\n"
-    "    if (i >= n) return;\n"
-    "    x += from[n - 1 - i];\n"
-    "    for (int k = 0; k < 200 * (int)(blockIdx.x % 8 == 0); k++)\n"
-    "        x += *(volatile const int *)&from[i] - from[i];\n"
-    "    to[i] = x;\n"
-    "}\n";
-static const char plain_text[] =
-    "extern \"C\" __global__ void plain(int *to, const int *from, int n)\n"
-    "{\n"
-    "    int i = blockIdx.x * 256 + threadIdx.x;\n"
-    "    if (i < n) to[i] = from[n - 1 - i] + 1;\n"
-    "}\n";
-
-/* Eight of them; one is a kernel that begins when others are over. */
-static bool turns(nb_card *c, nb_card_code *const k[2], int *const at[2], int n)
-{
-    unsigned grid[3] = {(unsigned)n / 256, 1, 1}, block[3] = {256, 1, 1};
-    bool ok = true;
-    for (int i = 0; ok && i < 8; i++) {
-        int *to = at[~i & 1], *from = at[i & 1];
-        ok = nb_card_launch(c, k[i == 5], grid, block, 0,
-                            (void *[]){&to, &from, &n}, "turn");
-    }
-    return ok;
-}
-
-static bool is_early(nb_card *c, const char *text)
-{
-    nb_card_image *m = nb_card_image_new(c, (nb_disk_key){{0}}, text);
-    bool early = m && m->early;
-    need(m);
-    nb_card_image_free(m);
-    return early;
-}
-
-CARD_TEST(who_does_not_wait_is_not_early, "")
-{
-    nb_card *c = cards_first();
-    need(is_early(c, turn_text) && !is_early(c, plain_text));
-    need(!is_early(c, "NB_KERNEL(made_by_a_header) {}\n"));
-    need(!is_early(c, NB_CARD_AFTER "__global__ void a() { nb_after(); }\n"
-                                    "__global__ void b() {}\n"));
-}
-
-CARD_TEST(kernels_that_begin_early_wait, "")
-{
-    enum { N = 1 << 18, TIMES = 50 };
-    nb_card *c = cards_first();
-    nb_card_code *k[2] = {build(c, turn_text, "turn"),
-                          build(c, plain_text, "plain")};
-    size_t bytes = N * sizeof(int);
-    int *x = malloc(bytes), *at[2] = {alloc(c, bytes), alloc(c, bytes)};
-    need(nb_card_zero(c, at[0], bytes));
-    for (int i = 0; i < TIMES; i++)
-        need(turns(c, k, at, N));
-    need(nb_card_capture_begin(c) && turns(c, k, at, N));
-    nb_card_graph *g = nb_card_capture_end(c, "turns");
-    for (int i = 0; i < TIMES; i++)
-        need(g && nb_card_graph_launch(g));
-    need(nb_card_get(c, x, at[0], bytes));
-    for (int i = 0; i < N; i++)
-        need(x[i] == 8 * 2 * TIMES);
-    nb_card_graph_free(g);
-    for (int i = 0; i < 2; i++) {
-        nb_card_code_drop(k[i]);
-        nb_card_free(c, at[i], bytes);
-    }
-    free(x);
-}
-
 /* More shared memory than a block has without asking. */
 CARD_TEST(shared_memory_is_opted_in_for, "")
 {
@@ -757,8 +677,6 @@ int main(void)
         cmocka_unit_test(many_puts_keep_their_order),
         cmocka_unit_test(threads_share_a_card),
         cmocka_unit_test(kernels_run_in_order),
-        cmocka_unit_test(who_does_not_wait_is_not_early),
-        cmocka_unit_test(kernels_that_begin_early_wait),
         cmocka_unit_test(shared_memory_is_opted_in_for),
         cmocka_unit_test(a_launch_that_fails_names_its_ops),
         cmocka_unit_test(a_late_fault_marks_the_card),

@@ -1,7 +1,6 @@
 /* blocks.c - see blocks.h.  Threads go over the elements of a grid's stride. */
 #include "backend/cuda/blocks.h"
 
-#include "backend/cuda/after.h"
 #include "backend/cuda/build.h"
 #include "base/text.h"
 
@@ -9,7 +8,7 @@
 
 enum { DIMS = 16, MEMBERS = 480, THREADS = 256, BLOCKS = 1 << 14 };
 
-static const char basics[] = NB_CARD_AFTER
+static const char basics[] =
     "typedef signed char i8;\n"
     "typedef short i16;\n"
     "typedef int i32;\n"
@@ -65,7 +64,6 @@ static const char box_text[] =
     "              u64 count; i32 n; };\n"
     "extern \"C\" __global__ void copy(args p)\n"
     "{\n"
-    "    nb_after();\n"
     "    EACH(i, p.count) {\n"
     "        N left = (N)i;\n"
     "        i64 r = 0, w = 0;\n"
@@ -155,7 +153,6 @@ bool nb_card_fill(nb_card *c, size_t item, int64_t count, const void *value,
                           "%sstruct args { %s *to; u64 count, value; };\n"
                           "extern \"C\" __global__ void fill(args p)\n"
                           "{\n"
-                          "    nb_after();\n"
                           "    EACH(i, p.count) p.to[i] = p.value;\n"
                           "}\n",
                           basics, word_name(item)) &&
@@ -212,7 +209,6 @@ static const char combine_text[] =
     "static __device__ __forceinline__ T store(A a) { %s }\n"
     "extern \"C\" __global__ void combine(args p)\n"
     "{\n"
-    "    nb_after();\n"
     "    EACH(i, p.count) {\n"
     "        A acc[V];\n"
     "        vec v = ((const vec *)p.x[0])[i];\n"

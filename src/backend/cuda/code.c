@@ -1,7 +1,6 @@
 /* code.c - loading code on a card. */
 #include "backend/cuda/code.h"
 
-#include "backend/cuda/after.h"
 #include "base/memory.h"
 
 #include <stdio.h>
@@ -53,16 +52,6 @@ static void unload(nb_card_image *m)
         k->function = NULL;
 }
 
-static int count(const char *text, const char *word)
-{
-    int n = 0;
-    while ((text = strstr(text, word))) {
-        text += strlen(word);
-        n++;
-    }
-    return n;
-}
-
 nb_card_image *nb_card_image_new(nb_card *c, nb_disk_key key, const char *text)
 {
     nb_card_image *m = nb_alloc_zero(sizeof *m);
@@ -70,8 +59,6 @@ nb_card_image *nb_card_image_new(nb_card *c, nb_disk_key key, const char *text)
     m->card = c;
     m->key = key;
     m->joins = !strncmp(text, NB_CARD_JOINS, strlen(NB_CARD_JOINS));
-    m->early = strstr(text, NB_CARD_AFTER) &&
-               count(text, "__global__") == count(text, "nb_after();");
     if ((m->text = nb_copy_text(text))) return m;
     nb_free(m);
     return NULL;

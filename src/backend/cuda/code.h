@@ -10,7 +10,6 @@ typedef struct nb_card_image {
     nb_disk_key key;
     char *text;          /* until it is compiled */
     bool joins;          /* NB_CARD_JOINS */
-    bool early;          /* all its kernels wait by themselves (after.h) */
     void *module;        /* NULL: not loaded yet */
     bool settled;        /* loaded, or it could not be; with that lock */
     nb_card_code *codes; /* and the next: with the lock of build.c, once it is

@@ -38,36 +38,6 @@ static int allow(nb_card *c, const nb_card_code *k, unsigned shared)
     return result;
 }
 
-/* As the driver lays it out. */
-typedef struct attribute {
-    int id, unused;
-    union {
-        int on;
-        char room[64];
-    };
-} attribute;
-
-typedef struct config {
-    unsigned grid[3], block[3], shared;
-    void *stream;
-    attribute *attributes;
-    unsigned n;
-} config;
-
-static int launch(nb_card *c, const nb_card_code *k, const unsigned *g,
-                  const unsigned *b, unsigned shared, void **args)
-{
-    enum { PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
-    attribute early = {.id = PROGRAMMATIC_STREAM_SERIALIZATION, .on = 1};
-    config how = {{g[0], g[1], g[2]},
-                  {b[0], b[1], b[2]},
-                  shared,
-                  nb_card_stream(c),
-                  &early,
-                  k->image->early && c->major >= 9};
-    return c->api->LaunchKernelEx(&how, k->function, args, NULL);
-}
-
 bool nb_card_launch(nb_card *c, const nb_card_code *k, const unsigned grid[3],
                     const unsigned block[3], unsigned shared, void **args,
                     const char *what)
@@ -76,7 +46,10 @@ bool nb_card_launch(nb_card *c, const nb_card_code *k, const unsigned grid[3],
     if (g[0] == 0 || g[1] == 0 || g[2] == 0) return true;
     if (!nb_card_enter(c) || !nb_card_code_ready(k)) return false;
     int result = allow(c, k, shared);
-    if (result == 0) result = launch(c, k, g, b, shared, args);
+    if (result == 0)
+        result =
+            c->api->LaunchKernel(k->function, g[0], g[1], g[2], b[0], b[1],
+                                 b[2], shared, nb_card_stream(c), args, NULL);
     if (result != 0 && nb_card_is_fault(result))
         return nb_card_check(c, result, what);
     if (result != 0) return fail(c, result, g, b, shared, what);

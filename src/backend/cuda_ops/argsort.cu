@@ -3,7 +3,6 @@ extern "C" __global__ void __launch_bounds__(256)
 order_keys(const T *x, K *keys, const dims lines, i64 n, i64 step,
            int descending)
 {
-    nb_after();
     i64 all = lines.count * n;
     for (i64 i = blockIdx.x * 256ll + threadIdx.x; i < all;
          i += gridDim.x * 256ll) {
@@ -15,7 +14,6 @@ order_keys(const T *x, K *keys, const dims lines, i64 n, i64 step,
 extern "C" __global__ void __launch_bounds__(256)
 order_write(const u32 *numbers, i64 *y, const dims lines, i64 n, i64 step)
 {
-    nb_after();
     i64 all = lines.count * n;
     for (i64 i = blockIdx.x * 256ll + threadIdx.x; i < all;
          i += gridDim.x * 256ll)

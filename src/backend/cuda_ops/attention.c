@@ -9,7 +9,6 @@
  * is added up by one thread, in one order. */
 #include "lower/attention.h"
 
-#include "backend/cuda/after.h"
 #include "backend/cuda/build.h"
 #include "backend/cuda_ops/attention_dnn.h"
 #include "backend/cuda_ops/makers.h"
@@ -18,7 +17,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-static const char basics[] = NB_CARD_AFTER
+static const char basics[] =
     "typedef unsigned short u16;\n"
     "typedef unsigned int u32;\n"
     "typedef long long i64;\n"

@@ -2,7 +2,6 @@ NB_CUDA(
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     attend(const form f)
 {
-    nb_after();
     extern __shared__ __align__(128) char memory[];
     u32 sq = (u32)__cvta_generic_to_shared(memory);
     u32 sk = sq + BM * DP * 2, sv = sk + 2 * BN * DP * 2;

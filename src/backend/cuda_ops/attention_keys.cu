@@ -19,7 +19,6 @@ FN void take2(f32 *x, u32 at)
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     attend_keys(const form f)
 {
-    nb_after();
     extern __shared__ __align__(128) char memory[];
     u32 sk = (u32)__cvta_generic_to_shared(memory);
     u32 sv = sk + BM * DP * 2, sq = sv + BM * DP * 2, sg = sq + 2 * BN * DP * 2;

@@ -20,7 +20,6 @@ FN f32 dot(const u16 *a, i64 a_step, const u16 *b, i64 b_step)
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     attend_queries(const form f)
 {
-    nb_after();
     extern __shared__ __align__(128) char memory[];
     u32 sq = (u32)__cvta_generic_to_shared(memory);
     u32 sg = sq + BM * DP * 2, sk = sg + BM * DP * 2, sv = sk + 2 * BN * DP * 2;

@@ -50,7 +50,6 @@ static __device__ __forceinline__ void solve_rows(const T *s, T *x, int n)
 extern "C" __global__ void __launch_bounds__(256)
 cholesky_panel(const mats w, const mats l, i64 n, i64 k0, i64 tiles, int *bad)
 {
-    nb_after();
     extern __shared__ __align__(16) char memory[];
     T *s = (T *)memory;
     T *x = s + 64 * 65;
@@ -86,7 +85,6 @@ cholesky_panel(const mats w, const mats l, i64 n, i64 k0, i64 tiles, int *bad)
 extern "C" __global__ void __launch_bounds__(256)
 cholesky_close(const mats l, i64 n, i64 count, const int *bad)
 {
-    nb_after();
     for (i64 k = blockIdx.x * 256ll + threadIdx.x; k < count * n * n;
          k += gridDim.x * 256ll) {
         i64 b = k / (n * n);

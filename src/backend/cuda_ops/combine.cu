@@ -13,7 +13,6 @@ static __device__ __forceinline__ V both(V a, V b)
 extern "C" __global__ void __launch_bounds__(256)
 place_copy(const T *x, T *y, const dims all)
 {
-    nb_after();
     for (i64 i = blockIdx.x * 256ll + threadIdx.x; i < all.count;
          i += gridDim.x * 256ll)
         y[dims_at(all, 1, i)] = x[dims_at(all, 0, i)];
@@ -55,7 +54,6 @@ extern "C" __global__ void __launch_bounds__(256)
 place_rows(const T *u, T *y, const u32 *keys, const u32 *numbers, V *parts,
            const runs q, int team)
 {
-    nb_after();
     i64 points = q.point.count;
     i64 chunk = blockIdx.x * (256ll / team) + threadIdx.x / team;
     if (chunk >= q.batch.count * q.chunks) return;
@@ -91,7 +89,6 @@ place_rows(const T *u, T *y, const u32 *keys, const u32 *numbers, V *parts,
 extern "C" __global__ void __launch_bounds__(256)
 place_join(T *y, const u32 *keys, V *parts, const runs q, int team)
 {
-    nb_after();
     i64 points = q.point.count;
     i64 chunk = blockIdx.x * (256ll / team) + threadIdx.x / team;
     if (chunk >= q.batch.count * q.chunks) return;
@@ -118,7 +115,6 @@ extern "C" __global__ void __launch_bounds__(256)
 place_prior(i64 *y, const u32 *keys, const u32 *numbers, const dims batch,
             const dims point, u32 places)
 {
-    nb_after();
     i64 points = point.count;
     i64 all = batch.count * points;
     for (i64 i = blockIdx.x * 256ll + threadIdx.x; i < all;

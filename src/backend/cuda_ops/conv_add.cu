@@ -2,7 +2,6 @@ NB_CUDA(
 /* Adds up the sums of all parts, in their order. */
 extern "C" __global__ void __launch_bounds__(256) add_parts(const product p)
 {
-    nb_after();
     i64 all = p.outside.count * p.m * p.n;
     for (i64 i = blockIdx.x * 256ll + threadIdx.x; i < all;
          i += gridDim.x * 256ll) {

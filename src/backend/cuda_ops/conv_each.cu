@@ -83,7 +83,6 @@ static __device__ __forceinline__ V sum_of(const conv &c, const place &p,
 
 extern "C" __global__ void __launch_bounds__(256) conv_each(const conv c)
 {
-    nb_after();
     I rows = (I)(c.in * c.l[0].taps * c.l[1].taps);
     for (I k = (I)blockIdx.x * 256 + (I)threadIdx.x; k < (I)(c.count * c.parts);
          k += (I)gridDim.x * 256) {
@@ -101,7 +100,6 @@ extern "C" __global__ void __launch_bounds__(256) conv_each(const conv c)
 
 extern "C" __global__ void __launch_bounds__(256) conv_add(const conv c)
 {
-    nb_after();
     for (I i = (I)blockIdx.x * 256 + (I)threadIdx.x; i < (I)c.count;
          i += (I)gridDim.x * 256) {
         V sum = c.sums[i];

@@ -1,13 +1,11 @@
 /* dims.c - joining dims, and their text for kernels. */
 #include "backend/cuda_ops/dims.h"
 
-#include "backend/cuda/after.h"
 #include "backend/cuda_ops/text.h"
 
 /* Divisions by sizes that are mostly one or two are not worth unrolling: it
  * would take the compiler longer than the kernel. */
-const char nb_dims_text[] =
-    NB_CARD_AFTER "#define ONE_BY_ONE _Pragma(\"unroll 1\")\n"
+const char nb_dims_text[] = "#define ONE_BY_ONE _Pragma(\"unroll 1\")\n"
 #include "backend/cuda_ops/dims.cu"
     ;
 const char nb_halves_text[] =

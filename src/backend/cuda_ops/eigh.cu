@@ -14,7 +14,6 @@ static __device__ __forceinline__ void load_team(T *g, const mats &a, i64 b,
 extern "C" __global__ void __launch_bounds__(1024)
 eigh_block(const mats a, i64 n, T *values, const mats vectors)
 {
-    nb_after();
     extern __shared__ __align__(16) char memory[];
     __shared__ int rank[64];
     __shared__ T sign[64];
@@ -70,7 +69,6 @@ extern "C" __global__ void __launch_bounds__(1024)
 eigh_solve(const mats a, i64 n, int blocks, int round, int turn, const state s,
            T *turns, int *idle)
 {
-    nb_after();
     extern __shared__ __align__(16) char memory[];
     T *g = (T *)memory;
     T *q = g + 64 * 65;
@@ -115,7 +113,6 @@ extern "C" __global__ void __launch_bounds__(256)
 eigh_turn(const mats a, i64 n, int blocks, int round, int turn, const state s,
           const T *turns, const int *idle)
 {
-    nb_after();
     extern __shared__ __align__(16) char memory[];
     T *q = (T *)memory;
     T *x = q + 64 * 65;
@@ -159,7 +156,6 @@ extern "C" __global__ void __launch_bounds__(256)
 eigh_store(const mats a, const mats turns, i64 n, i64 count, const state s,
            const int *order, const T *signs, T *values, const mats vectors)
 {
-    nb_after();
     i64 each = vectors.at ? n * n : n;
     for (i64 k = blockIdx.x * 256ll + threadIdx.x; k < count * each;
          k += gridDim.x * 256ll) {

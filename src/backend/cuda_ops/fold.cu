@@ -21,7 +21,6 @@ static __device__ __forceinline__ i64 window_of(const axis &a, i64 place, i64 k)
 extern "C" __global__ void __launch_bounds__(256)
 fold_each(const fold f, const at where)
 {
-    nb_after();
     for (i64 i = blockIdx.x * 256ll + threadIdx.x; i < f.count;
          i += gridDim.x * 256ll) {
         i64 left = i / f.channels;

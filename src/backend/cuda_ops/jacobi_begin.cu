@@ -4,7 +4,6 @@ NB_CUDA(
 extern "C" __global__ void __launch_bounds__(1024)
 jacobi_begin(const mats w, i64 rows, i64 cols, const state s)
 {
-    nb_after();
     i64 b = blockIdx.x;
     int *flag = s.flag + b * FLAGS;
     T top = 0;
@@ -32,7 +31,6 @@ extern "C" __global__ void __launch_bounds__(256)
 jacobi_rows(const mats x, i64 n, i64 cols, int blocks, int round, int turn,
             const state s, const T *turns, const int *idle, i64 tiles)
 {
-    nb_after();
     extern __shared__ __align__(16) char memory[];
     T *q = (T *)memory;
     T *room = q + 64 * 65;
@@ -52,7 +50,6 @@ extern "C" __global__ void __launch_bounds__(256)
 jacobi_order(const T *values, i64 step, i64 each, i64 n, i64 count,
              int falling, int *order)
 {
-    nb_after();
     for (i64 k = blockIdx.x * 256ll + threadIdx.x; k < count * n;
          k += gridDim.x * 256ll) {
         const T *x = values + k / n * each;
@@ -73,7 +70,6 @@ jacobi_order(const T *values, i64 step, i64 each, i64 n, i64 count,
 extern "C" __global__ void __launch_bounds__(256)
 jacobi_signs(const mats x, i64 n, i64 cols, i64 count, T *signs)
 {
-    nb_after();
     for (i64 k = blockIdx.x * 8ll + threadIdx.x / 32; k < count * n;
          k += gridDim.x * 8ll) {
         T top = 0;

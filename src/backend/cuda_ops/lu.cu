@@ -75,7 +75,6 @@ static __device__ __forceinline__ void factor(T *p, i64 row, i64 col, int m,
 extern "C" __global__ void __launch_bounds__(1024)
 lu_panel(const mats a, const panel f, int *orders, int *pivots, int *signs)
 {
-    nb_after();
     extern __shared__ __align__(16) char memory[];
     T *p = (T *)memory;
     i64 b = blockIdx.x;
@@ -105,7 +104,6 @@ lu_panel(const mats a, const panel f, int *orders, int *pivots, int *signs)
 extern "C" __global__ void __launch_bounds__(256)
 lu_rows(const mats a, const panel f, const int *pivots, i64 tiles)
 {
-    nb_after();
     extern __shared__ __align__(16) char memory[];
     __shared__ int slot[64];
     int w = (int)f.width;
@@ -155,7 +153,6 @@ lu_rows(const mats a, const panel f, const int *pivots, i64 tiles)
 extern "C" __global__ void __launch_bounds__(32)
 lu_det(const mats a, i64 n, const int *signs, T *det, T *log_size)
 {
-    nb_after();
     i64 b = blockIdx.x;
     double sign = signs[b];
     double sum = 0;

@@ -10,7 +10,6 @@ struct source {
 extern "C" __global__ void __launch_bounds__(256)
 mats_load(const source s, const T *x, const mats to, const int *order)
 {
-    nb_after();
     i64 each = s.rows * s.cols;
     for (i64 k = blockIdx.x * 256ll + threadIdx.x; k < s.at.count * each;
          k += gridDim.x * 256ll) {
@@ -32,7 +31,6 @@ mats_load(const source s, const T *x, const mats to, const int *order)
 extern "C" __global__ void __launch_bounds__(256)
 mats_unit(const mats to, i64 rows, i64 cols, i64 count, const int *order)
 {
-    nb_after();
     i64 each = rows * cols;
     for (i64 k = blockIdx.x * 256ll + threadIdx.x; k < count * each;
          k += gridDim.x * 256ll) {
@@ -48,7 +46,6 @@ mats_unit(const mats to, i64 rows, i64 cols, i64 count, const int *order)
 extern "C" __global__ void __launch_bounds__(256)
 mats_triangle(const mats from, const mats to, i64 rows, i64 cols, i64 count)
 {
-    nb_after();
     i64 each = rows * cols;
     for (i64 k = blockIdx.x * 256ll + threadIdx.x; k < count * each;
          k += gridDim.x * 256ll) {

@@ -5,7 +5,6 @@ extern "C" __global__ void __launch_bounds__(256)
 mats_multiply(const mats a, const mats b, const mats c, i64 m, i64 n, i64 k,
               int less, int lower, i64 down, i64 across)
 {
-    nb_after();
     __shared__ T as[16][65];
     __shared__ T bs[16][65];
     i64 tj = blockIdx.x % across;

@@ -1,7 +1,6 @@
 /* moves.c - what is moved, and the kernel that does it. */
 #include "backend/cuda/moves.h"
 
-#include "backend/cuda/after.h"
 #include "backend/cuda_ops/makers.h"
 #include "backend/cuda_ops/text.h"
 
@@ -71,8 +70,7 @@ nb_card_code *nb_moves_code(nb_card *c, bool conditions)
     static const char without[] = "#define SET(handle, value) (void)0\n";
     nb_text t = {0};
     nb_card_code *code = NULL;
-    bool ok = nb_text_add(&t, "%s" NB_CARD_AFTER "%s",
-                          conditions ? with : without, text);
+    bool ok = nb_text_add(&t, "%s%s", conditions ? with : without, text);
     nb_card_source source = {nb_text_get(&t), "move_all"};
     if (!ok || !nb_card_build(c, 1, &source, &code)) code = NULL;
     nb_text_free(&t);

@@ -60,7 +60,6 @@ __device__ void all(const move &m, i64 count)
 
 extern "C" __global__ void __launch_bounds__(256) move_all(const work w)
 {
-    nb_after();
     i64 count = w.first ? w.first->count : 0;
     for (int k = 0; k < w.n; k++) {
         const move &m = w.m[k];

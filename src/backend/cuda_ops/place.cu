@@ -26,7 +26,6 @@ struct picks {
 extern "C" __global__ void __launch_bounds__(256)
 place_keys(const picks q, u32 *keys)
 {
-    nb_after();
     i64 points = q.point.count;
     i64 all = q.batch.count * points;
     for (i64 i = blockIdx.x * 256ll + threadIdx.x; i < all;

@@ -77,7 +77,6 @@ static __device__ __forceinline__ void factor(T *p, i64 row, i64 col, int m,
 extern "C" __global__ void __launch_bounds__(1024)
 qr_panel(const mats a, const panel f, const mats t, const int *skip)
 {
-    nb_after();
     extern __shared__ __align__(16) char memory[];
     T *p = (T *)memory;
     i64 b = blockIdx.x;
@@ -116,7 +115,6 @@ extern "C" __global__ void __launch_bounds__(256)
 qr_apply(const mats v, const mats t, const mats x, i64 m, int w, int turned,
          i64 cols, i64 tiles, const int *skip)
 {
-    nb_after();
     __shared__ T vs[32][33];
     __shared__ T xs[32][17];
     __shared__ T ys[32][17];

@@ -75,7 +75,6 @@ static __device__ __forceinline__ void store(const lines &l, const line &r,
 extern "C" __global__ void __launch_bounds__(256)
 scan_lines(const lines l, const X *x, const F *f, Y *y)
 {
-    nb_after();
     for (i64 k = blockIdx.x * 256ll + threadIdx.x; k < l.at.count;
          k += gridDim.x * 256ll) {
         line r = line_at(l, x, f, y, k);
@@ -150,7 +149,6 @@ static __device__ __forceinline__ part run_chunk(const lines &l, const line &r,
 extern "C" __global__ void __launch_bounds__(256)
 scan_totals(const lines l, const X *x, const F *f, Y *y, part *parts)
 {
-    nb_after();
     i64 c = blockIdx.x % l.chunks;
     line r = line_at(l, x, f, y, blockIdx.x / l.chunks);
     i64 to = (c + 1) * l.chunk < l.n ? (c + 1) * l.chunk : l.n;
@@ -161,7 +159,6 @@ scan_totals(const lines l, const X *x, const F *f, Y *y, part *parts)
 extern "C" __global__ void __launch_bounds__(256)
 scan_chunks(const lines l, const X *x, const F *f, Y *y, const part *parts)
 {
-    nb_after();
     i64 c = blockIdx.x % l.chunks;
     line r = line_at(l, x, f, y, blockIdx.x / l.chunks);
     i64 to = (c + 1) * l.chunk < l.n ? (c + 1) * l.chunk : l.n;

@@ -5,7 +5,6 @@ extern "C" __global__ void __launch_bounds__(256)
 search_extreme(const T *x, i64 *y, const dims lines, i64 n, i64 step, int least,
                int team)
 {
-    nb_after();
     __shared__ K keys[256];
     __shared__ i64 places[256];
     i64 k = blockIdx.x * (256ll / team) + threadIdx.x / team;

@@ -21,7 +21,6 @@ static __device__ __forceinline__ K row_at(const search &s, const T *row,
 extern "C" __global__ void __launch_bounds__(256)
 search_sorted(const search s, const at a)
 {
-    nb_after();
     for (i64 k = blockIdx.x * 256ll + threadIdx.x; k < s.at.count;
          k += gridDim.x * 256ll) {
         const T *row = (const T *)a.in[0] + dims_at(s.at, 0, k);

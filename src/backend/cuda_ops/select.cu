@@ -8,7 +8,6 @@ struct chosen {
 extern "C" __global__ void __launch_bounds__(256)
 select_places(const chosen s, const at a)
 {
-    nb_after();
     for (i64 k = blockIdx.x * 256ll + threadIdx.x; k < s.at.count * s.n;
          k += gridDim.x * 256ll) {
         i64 i = k / s.at.count;

@@ -69,7 +69,6 @@ static __device__ __forceinline__ u32 sum_before(u32 x, u32 *room)
 extern "C" __global__ void __launch_bounds__(256)
 sort_line(K *keys, u32 *numbers, i64 n, int bits)
 {
-    nb_after();
     __shared__ K key_at[TILE];
     __shared__ u32 number_at[TILE];
     __shared__ u32 seen[WARPS][DIGITS];
@@ -115,7 +114,6 @@ sort_line(K *keys, u32 *numbers, i64 n, int bits)
 extern "C" __global__ void __launch_bounds__(256)
 sort_count(const K *keys, u32 *counts, i64 n, i64 tiles, int shift)
 {
-    nb_after();
     __shared__ u32 all[DIGITS];
     i64 line = blockIdx.x / tiles;
     i64 tile = blockIdx.x % tiles;
@@ -133,7 +131,6 @@ sort_count(const K *keys, u32 *counts, i64 n, i64 tiles, int shift)
 extern "C" __global__ void __launch_bounds__(256)
 sort_sum(u32 *counts, i64 tiles)
 {
-    nb_after();
     __shared__ u32 room[WARPS];
     __shared__ u32 total;
     i64 m = DIGITS * tiles;
@@ -164,7 +161,6 @@ extern "C" __global__ void __launch_bounds__(256)
 sort_place(const K *keys, const u32 *numbers, K *to_keys, u32 *to_numbers,
            const u32 *counts, i64 n, i64 tiles, int shift)
 {
-    nb_after();
     __shared__ u32 seen[WARPS][DIGITS];
     __shared__ u32 all[DIGITS];
     i64 line = blockIdx.x / tiles;

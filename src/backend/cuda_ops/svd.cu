@@ -53,7 +53,6 @@ static __device__ __forceinline__ limits limits_of(const state &s, i64 b,
 extern "C" __global__ void __launch_bounds__(1024)
 svd_block(const mats w, const mats turns, i64 n, i64 cols, const state s)
 {
-    nb_after();
     extern __shared__ __align__(16) char memory[];
     T *g = (T *)memory;
     T *q = g + 64 * 65;
@@ -78,7 +77,6 @@ extern "C" __global__ void __launch_bounds__(1024)
 svd_solve(const mats w, i64 n, i64 cols, int blocks, int round, int turn,
           const state s, T *turns, int *idle)
 {
-    nb_after();
     extern __shared__ __align__(16) char memory[];
     T *g = (T *)memory;
     T *q = g + 64 * 65;
@@ -94,7 +92,6 @@ svd_solve(const mats w, i64 n, i64 cols, int blocks, int round, int turn,
 extern "C" __global__ void __launch_bounds__(256)
 svd_lengths(const mats w, i64 n, i64 cols, i64 count, T *lengths)
 {
-    nb_after();
     for (i64 k = blockIdx.x * 8ll + threadIdx.x / 32; k < count * n;
          k += gridDim.x * 8ll) {
         T sum = 0;
@@ -112,7 +109,6 @@ svd_lengths(const mats w, i64 n, i64 cols, i64 count, T *lengths)
 extern "C" __global__ void __launch_bounds__(32)
 svd_rank(const T *lengths, i64 n, i64 all, const state s, int *skip)
 {
-    nb_after();
     i64 b = blockIdx.x;
     int rank = 0;
     for (i64 i = threadIdx.x; i < n; i += 32)
@@ -129,7 +125,6 @@ extern "C" __global__ void __launch_bounds__(256)
 svd_basis(const mats w, const mats basis, i64 n, i64 cols, i64 count,
           const T *lengths, const int *order, const state s, const int *skip)
 {
-    nb_after();
     for (i64 k = blockIdx.x * 256ll + threadIdx.x; k < count * n * cols;
          k += gridDim.x * 256ll) {
         i64 b = k / (n * cols);
@@ -150,7 +145,6 @@ svd_store_long(const mats w, const mats rest, i64 n, i64 all, i64 cols,
                i64 count, const T *lengths, const int *order, const state s,
                const T *signs, const mats to)
 {
-    nb_after();
     for (i64 k = blockIdx.x * 256ll + threadIdx.x; k < count * all * cols;
          k += gridDim.x * 256ll) {
         i64 b = k / (all * cols);
@@ -174,7 +168,6 @@ svd_store_short(const mats turns, i64 n, i64 count, const T *lengths,
                 const int *order, const state s, const T *signs, T *values,
                 const mats to)
 {
-    nb_after();
     i64 each = to.at ? n * n : n;
     for (i64 k = blockIdx.x * 256ll + threadIdx.x; k < count * each;
          k += gridDim.x * 256ll) {

@@ -22,7 +22,6 @@ extern "C" __global__ void __launch_bounds__(256)
 svd_weigh(const mats v, const T *values, i64 n, i64 cols, double cut,
           const T *dets, i64 count)
 {
-    nb_after();
     i64 b = blockIdx.x / n;
     i64 i = blockIdx.x % n;
     const T *s = values + b * n;

@@ -5,7 +5,6 @@ extern "C" __global__ void __launch_bounds__(256)
 triangle_solve(const mats l, const mats x, i64 n, i64 cols, i64 k0, int unit,
                i64 tiles)
 {
-    nb_after();
     extern __shared__ __align__(16) char memory[];
     T *s = (T *)memory;
     T *y = s + 64 * 65;

@@ -369,8 +369,6 @@ bool nb_solo_print(nb_solo *s, nb_text *t, const char *name)
         "%s(const __grid_constant__ args given)\n{",
         s->threads, name);
     line(t, 1);
-    OUT("nb_after();");
-    line(t, 1);
     OUT("extern __shared__ __align__(16) char sh[];");
     line(t, 1);
     OUT("const int tid = threadIdx.x;");

@@ -2,7 +2,6 @@
  * an instruction is its row in scalars.def, whose text is C for any target. */
 #include "backend/cuda/print/prelude.h"
 
-#include "backend/cuda/after.h"
 #include "base/half.h"
 #include "core/convert.h"
 
@@ -38,23 +37,22 @@ static const struct {
                        [NB_F32] = {"f32", "f32", "f32", "f32"},
                        [NB_F64] = {"f64", "f64", "f64", "f64"}};
 
-static const char basics[] =
-    "typedef bool b1;\n"
-    "typedef signed char i8;\n"
-    "typedef short i16;\n"
-    "typedef int i32;\n"
-    "typedef long long i64;\n"
-    "typedef unsigned char u8;\n"
-    "typedef unsigned short u16;\n"
-    "typedef unsigned int u32;\n"
-    "typedef unsigned long long u64;\n"
-    "typedef u16 f16;\n" /* bits */
-    "typedef u16 bf16;\n"
-    "typedef float f32;\n"
-    "typedef double f64;\n"
-    "#define FN static __device__ __forceinline__\n" NB_CARD_AFTER
-    "#undef INFINITY\n"
-    "#define INFINITY __int_as_float(0x7f800000)\n";
+static const char basics[] = "typedef bool b1;\n"
+                             "typedef signed char i8;\n"
+                             "typedef short i16;\n"
+                             "typedef int i32;\n"
+                             "typedef long long i64;\n"
+                             "typedef unsigned char u8;\n"
+                             "typedef unsigned short u16;\n"
+                             "typedef unsigned int u32;\n"
+                             "typedef unsigned long long u64;\n"
+                             "typedef u16 f16;\n" /* bits */
+                             "typedef u16 bf16;\n"
+                             "typedef float f32;\n"
+                             "typedef double f64;\n"
+                             "#define FN static __device__ __forceinline__\n"
+                             "#undef INFINITY\n"
+                             "#define INFINITY __int_as_float(0x7f800000)\n";
 
 /* Quotients, remainders, powers and shifts, as the reference has them. */
 static const char arithmetic[] =

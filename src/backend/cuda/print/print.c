@@ -55,7 +55,6 @@ static void kernel(nb_printer *p, const char *called)
         "extern \"C\" __global__ void __launch_bounds__(%d, %d)\n"
         "%s(const __grid_constant__ args %s)\n{",
         nb_cuda_threads(w), w->blocks, called, p->members ? "all" : "p");
-    OUT(p, "\n    nb_after();");
     if (p->members) find_member(p);
     p->depth = 1;
     if (w->tile >= 0)

@@ -2,7 +2,6 @@
  */
 #include "backend/cuda/product/tiles.h"
 
-#include "backend/cuda/after.h"
 #include "base/half.h"
 
 #define NB_CUDA(...) #__VA_ARGS__
@@ -72,7 +71,7 @@ static void write_types(nb_text *t, const nb_tiles *k)
     nb_text_add(t, "typedef unsigned short u16;\ntypedef unsigned u32;\n"
                    "typedef long long i64;\n"
                    "#define FN static __device__ __forceinline__\n"
-                   "#define UNROLL _Pragma(\"unroll\")\n" NB_CARD_AFTER);
+                   "#define UNROLL _Pragma(\"unroll\")\n");
     nb_text_add(t, "typedef %s T;\ntypedef %s W;\ntypedef %s C;\n",
                 half ? "u16" : w, w, narrow ? "u16" : w);
     nb_text_add(t, "struct __align__(%d) pair { C x, y; };\n",

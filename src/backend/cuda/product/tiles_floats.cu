@@ -41,7 +41,6 @@ FN int nth(int i, int thread)
 extern "C" __global__ void __launch_bounds__(256)
 multiply(const product p)
 {
-    nb_after();
     __shared__ __align__(16) T ta[2][BK][BM + VECTOR];
     __shared__ __align__(16) T tb[2][BK][BN + VECTOR];
     int m;

@@ -60,7 +60,6 @@ FN void multiply_stage(float (&sum)[WM / 16][WN / 8][4], const T *ta, int m,
 extern "C" __global__ void __launch_bounds__(THREADS)
 multiply(const product p)
 {
-    nb_after();
     extern __shared__ __align__(16) char room[];
     T *stage = (T *)room;
     int m;
