@@ -362,12 +362,13 @@ static void what_cannot_be_captured_runs_step_by_step(void **state)
 {
     static const char *const calls[] = {
         "cuStreamBeginCapture",
+        "cuStreamGetCaptureInfo",
         "cuGraphInstantiateWithFlags",
         "cuGraphExecKernelNodeSetParams",
     };
     (void)state;
     if (!cards_simulated()) skip();
-    for (int i = 0; i < 3; i++)
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         for (int n = 1; n < 4; n++)
             cards_alone(run_in_spite_of_it, "%s NABLA_SIM_FAIL=%s:%d",
                         cards_blaslt(), calls[i], n);
