@@ -2,10 +2,10 @@
 
 bench/gpu.py [--limit SECONDS] [--beside LIBRARIES] [WORD...] runs the rows of
 which the name contains one of the words, or all.  Every library has the same
-arrays; that they agree is checked first.  They take turns, each call given back
-to back, and a row shows the least time of each, what that is in TB/s of the
-memory that has to be read and written or in TFLOP/s, and the ratio of ours to
-the best of the others.  Training steps of GPT-2 have a process per library.
+arrays; that they agree is checked first.  They take turns, each with calls
+back to back, and a row shows the least time of each, what that is in TB/s of
+the memory that has to be read and written or in TFLOP/s, and the ratio of ours
+to the best of the others.  Training steps of GPT-2 have a process per library.
 
 --beside torch leaves JAX out, --beside none both.  After the limit nothing is
 begun: the rows and libraries that are left are named at the end.  A row that
@@ -40,22 +40,41 @@ class Runner(NamedTuple):
     read: Callable[[Any], np.ndarray]
 
 
-def least(r: Runner) -> float:
-    """Seconds of a call, given back to back for about a tenth of a second; five
-    times, or for some seconds."""
-    r.call(), r.wait()
-    start = begin = time.perf_counter()
-    r.call(), r.wait()
-    took = time.perf_counter() - begin
-    n = max(3 if took < 0.1 else 1, min(1000, int(0.1 / (took + 1e-9))))
-    times = [took]
-    while len(times) < 6 and time.perf_counter() - start < 3:
+class Turn:
+    """Seconds of a call of one of those that take turns."""
+
+    def __init__(self, r: Runner) -> None:
+        self.runner = r
+        r.call(), r.wait()
+        self.least = self.spent = self.took(1)
+        few = 3 if self.least < 0.1 else 1
+        self.calls = max(few, min(1000, int(0.1 / (self.least + 1e-9))))
+
+    def took(self, calls: int) -> float:
         begin = time.perf_counter()
-        for _ in range(n):
-            r.call()
-        r.wait()
-        times.append((time.perf_counter() - begin) / n)
-    return min(times)
+        for _ in range(calls):
+            self.runner.call()
+        self.runner.wait()
+        return time.perf_counter() - begin
+
+    def take(self) -> None:
+        """Calls back to back for about a tenth of a second."""
+        took = self.took(self.calls)
+        self.least = min(self.least, took / self.calls)
+        self.spent += took
+
+
+def least(runners: dict[str, Runner]) -> dict[str, float]:
+    """The least seconds of a call of each, in turns: a card that is warm has
+    lower clocks, and each is to be the first as often as the last."""
+    turns = {who: Turn(r) for who, r in runners.items()}
+    order = [*turns.values()]
+    for _ in range(6):
+        for turn in order:
+            if turn.spent < 3:
+                turn.take()
+        order.reverse()
+    return {who: turn.least for who, turn in turns.items()}
 
 
 def again(f: Callable[..., Any], x: list[Any], n: int) -> Callable[[], Any]:
@@ -176,29 +195,31 @@ class Run:
         self.failed = True
         print(f"{what}: failed: {why}", flush=True)
 
-    def others(self, name: str, row: Row, want: np.ndarray) -> dict[str, float]:
-        """Seconds of the other libraries.  One that cannot is named."""
-        times = {}
+    def others(
+        self, name: str, row: Row, want: np.ndarray
+    ) -> dict[str, Runner]:
+        """The other libraries.  One that cannot is named."""
+        made = {}
         for who, make in others_of(row, self.beside).items():
             if not self.may(f"{name} by {who}"):
                 continue
             try:
                 r = make()
                 agree(name, who, want, r.read(r.call()))
-                times[who] = least(r)
+                made[who] = r
             except Exception as e:  # whatever another library has to say
                 print(f"{name}: {who}: {str(e).splitlines()[:1]}")
-        return times
+        return made
 
     def row(self, name: str, row: Row) -> None:
         r = of_ours(row)
         begin = time.perf_counter()
         want = r.read(r.call())
         cold = time.perf_counter() - begin
-        ours = least(r)
-        times = self.others(name, row, want)
+        times = least({"ours": r} | self.others(name, row, want))
         if "torch" in self.beside and torch.cuda.is_available():
             torch.cuda.empty_cache()
+        ours = times.pop("ours")
         best = min(times.values(), default=math.inf)
         ratio = f"{ours / best:5.2f}" if times else "     "
         said = "  ".join(f"{k} {t * 1e6:.1f}" for k, t in times.items())

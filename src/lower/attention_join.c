@@ -3,12 +3,14 @@
  * From each result a chain of views leads to the sum: dims are turned, run
  * together, and one dim grows to three times itself.  Followed by names (those
  * of the rule, and z for which of the three) it says how the sum lies; all
- * three have to say the same. */
+ * three have to say the same.  Views of the sum that nobody sees but the next
+ * one go on with it: the last of them is what is written. */
 #include "lower/attention_join.h"
 
 #include "core/axes.h"
 #include "lower/attention.h"
 #include "lower/plan.h"
+#include "lower/turn.h"
 
 #include <string.h>
 
@@ -25,14 +27,14 @@ typedef struct chain {
 } chain;
 
 typedef struct joint {
-    int at; /* the sum */
+    int at; /* the sum, or the last view of it */
     chain c;
 } joint;
 
 typedef struct joining {
     const nb_graph *was;
     nb_tensor *const *node;
-    int *users; /* by line */
+    int *only; /* by line: the one that has it, or less than 0 */
     joint *all;
     int n, room;
     int *to; /* by line as it was: what it is now */
@@ -149,21 +151,27 @@ static bool widen(const joining *u, int k, chain *c)
     return grown == 1;
 }
 
-/* What leads to line k; whatever is on the way leads nowhere else. */
-static bool follow(const joining *u, int k, chain *c)
+/* One more view. */
+static bool go_on(const joining *u, int k, chain *c)
 {
     const nb_line *l = line(u, k);
     int n;
-    if (u->users[k] != 1 || l->kind != NB_LINE_CALL || l->nin != 1)
-        return false;
-    if (l->op == &nb_op_part) return start(u, k, c);
-    if (!follow(u, l->in[0], c)) return false;
     if (is_call(l, "reshape")) return regroup(c, &l->shape);
     if (is_call(l, "embed")) return widen(u, k, c);
     if (!is_call(l, "permute")) return false;
     nb_call call = nb_call_of(u->node[k]);
     const int64_t *order = nb_arg_list(&call, 0, &n);
     return turn(c, order, n);
+}
+
+/* What leads to line k; whatever is on the way leads nowhere else. */
+static bool follow(const joining *u, int k, chain *c)
+{
+    const nb_line *l = line(u, k);
+    if (u->only[k] < 0 || l->kind != NB_LINE_CALL || l->nin != 1)
+        return false;
+    if (l->op == &nb_op_part) return start(u, k, c);
+    return follow(u, l->in[0], c) && go_on(u, k, c);
 }
 
 /* Sums */
@@ -173,7 +181,7 @@ static int terms(const joining *u, int k, bool top, int *to, int n)
 {
     const nb_line *l = line(u, k);
     bool adds = l->kind == NB_LINE_CALL && nb_line_scalar(l) == NB_S_add &&
-                l->nin == 2 && (top || u->users[k] == 1);
+                l->nin == 2 && (top || u->only[k] >= 0);
     if (n > THREE || (!adds && n == THREE)) return THREE + 1;
     if (!adds) return to[n] = k, n + 1;
     return terms(u, l->in[1], false, to, terms(u, l->in[0], false, to, n));
@@ -205,25 +213,22 @@ static bool find_at(const joining *u, int k, joint *j)
     return seen == 7;
 }
 
-static bool count_users(joining *u)
+/* To the last view that is the only one of the one before. */
+static void follow_views(const joining *u, joint *j)
 {
-    const nb_graph *g = u->was;
-    u->users = nb_alloc_zero((size_t)(g->n + 1) * sizeof *u->users);
-    if (!u->users) return false;
-    for (int k = 0; k < g->n; k++)
-        for (int i = 0; i < g->line[k].nin; i++)
-            u->users[g->line[k].in[i]]++;
-    for (int i = 0; i < g->ny; i++)
-        u->users[g->result[i]]++;
-    return true;
+    chain c = j->c;
+    for (int k = u->only[j->at]; k >= 0 && go_on(u, k, &c); k = u->only[k])
+        *j = (joint){k, c};
 }
 
 static bool find_all(joining *u)
 {
-    bool ok = count_users(u);
+    u->only = nb_lines_only(u->was);
+    bool ok = u->only;
     for (int k = u->was->nx; ok && k < u->was->n; k++) {
         joint j;
         if (!find_at(u, k, &j)) continue;
+        follow_views(u, &j);
         ok = nb_grow(&u->all, &u->room, u->n + 1, sizeof *u->all);
         if (ok) u->all[u->n++] = j;
     }
@@ -307,6 +312,6 @@ bool nb_attention_join(nb_graph *g)
     bool ok = p && find_all(&u);
     if (ok && u.n) ok = rewrite(g, &u);
     nb_plan_free(p);
-    nb_free(u.users), nb_free(u.all), nb_free(u.to);
+    nb_free(u.only), nb_free(u.all), nb_free(u.to);
     return ok;
 }
