@@ -17,6 +17,7 @@ typedef struct nb_move {
     const char *from;
     int64_t to_step, from_step;  /* bytes, by the count */
     int64_t unit, n, count;      /* bytes of an element; dims; elements */
+    int64_t tiles;               /* of the last two dims; 0: no tiles */
     int64_t size[NB_MOVE_DIMS];  /* outermost first */
     int64_t to_by[NB_MOVE_DIMS]; /* strides, bytes */
     int64_t from_by[NB_MOVE_DIMS];

@@ -8,7 +8,7 @@ static const char text[] =
 #include "backend/cuda_ops/moves.cu"
     ;
 
-enum { WIDEST = 16 };
+enum { WIDEST = 16, SIDE = 32, FEW = 8 };
 
 typedef struct work {
     nb_move m[NB_MOVES];
@@ -40,13 +40,49 @@ bool nb_move_over(nb_move *m, size_t item, int n, const int64_t *size,
     return true;
 }
 
+/* Behind all dims after it. */
+static void put_last(nb_move *m, int d)
+{
+    int64_t *each[] = {m->size, m->to_by, m->from_by};
+    for (int i = 0; i < 3; i++) {
+        int64_t x = each[i][d];
+        for (int k = d; k + 1 < m->n; k++)
+            each[i][k] = each[i][k + 1];
+        each[i][m->n - 1] = x;
+    }
+}
+
+/* The dim that lies in order, by its strides; -1 if none does, or it has few
+ * elements. */
+static int in_order(const nb_move *m, const int64_t *by)
+{
+    for (int d = 0; d < m->n; d++)
+        if (by[d] == m->unit && m->size[d] >= FEW) return d;
+    return -1;
+}
+
+/* Where another dim lies in order here than there, tiles of the two are turned:
+ * neither side is read or written by single elements then. */
+static void turn(nb_move *m)
+{
+    int here = in_order(m, m->from_by), there = in_order(m, m->to_by);
+    if (here < 0 || there < 0 || here == there || m->unit == WIDEST) return;
+    put_last(m, here);
+    put_last(m, in_order(m, m->to_by));
+    m->tiles = 1;
+    for (int d = 0; d < m->n; d++)
+        m->tiles *= d < m->n - 2 ? m->size[d] : (m->size[d] + SIDE - 1) / SIDE;
+}
+
 /* Rows that lie in order on both sides go by as many bytes at once as all that
  * there is begins at multiples of. */
 static void widen(nb_move *m)
 {
     int last = (int)m->n - 1;
-    if (last < 0 || m->to_by[last] != m->unit || m->from_by[last] != m->unit)
+    if (last < 0 || m->to_by[last] != m->unit || m->from_by[last] != m->unit) {
+        turn(m);
         return;
+    }
     int64_t row = m->size[last] * m->unit, unit = WIDEST;
     uint64_t all = (uint64_t)(uintptr_t)m->to | (uint64_t)(uintptr_t)m->from |
                    (uint64_t)row | (uint64_t)m->to_step |
@@ -82,7 +118,9 @@ static bool launch(nb_card *c, const nb_card_code *k, work *w, const char *what)
     int64_t most = 1;
     for (int i = 0; i < w->n; i++) {
         widen(&w->m[i]);
-        if (w->m[i].count > most) most = w->m[i].count;
+        int64_t n = w->m[i].tiles * NB_CARD_THREADS;
+        if (!n) n = w->m[i].count;
+        if (n > most) most = n;
     }
     unsigned grid[3] = {nb_card_grid(c, most), 1, 1};
     unsigned block[3] = {NB_CARD_THREADS, 1, 1};
