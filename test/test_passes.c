@@ -151,6 +151,30 @@ static const golden goldens[] = {
      "%v1: f32[2] = broadcast_to(1.0:f32, shape=(2,))\n"
      "%v2: f32[2] = mul(%a2, %v1)\n"
      "return (%a1, %v2)"},
+    {"fold", "also as another float", "bf16[2]",
+     "%v1: f32[2] = broadcast_to(3.0:f32, shape=(2,))\n"
+     "%v2: bf16[2] = cast(%v1, dtype=@bfloat16)\n"
+     "%v3: i32[2] = cast(%v1, dtype=@int32)\n"
+     "%v4: bf16[2] = add(%a1, %v2)\n"
+     "return (%v4, %v3)",
+     "%v1: f32[2] = broadcast_to(3.0:f32, shape=(2,))\n"
+     "%v2: bf16[2] = cast(%v1, dtype=@bfloat16)\n"
+     "%v3: bf16[2] = add(%a1, %v2)\n"
+     "return (%v3, ?)"},
+    {"simplify", "ones of another float, and what is one only as that",
+     "bf16[2], f32[2]",
+     "%v1: f32[2] = broadcast_to(1.001:f32, shape=(2,))\n"
+     "%v2: bf16[2] = cast(%v1, dtype=@bfloat16)\n"
+     "%v3: bf16[2] = mul(%v2, %a1)\n"
+     "%v4: f32[2] = cast(%v2, dtype=@float32)\n"
+     "%v5: f32[2] = mul(%a2, %v4)\n"
+     "%v6: f32[2] = mul(%v5, %v1)\n"
+     "return (%v3, %v6)",
+     "%v1: f32[2] = broadcast_to(1.001:f32, shape=(2,))\n"
+     "%v2: bf16[2] = cast(%v1, dtype=@bfloat16)\n"
+     "%v3: f32[2] = cast(%v2, dtype=@float32)\n"
+     "%v4: f32[2] = mul(%a2, %v1)\n"
+     "return (%a1, %v4)"},
     {"simplify", "twice is not at all, or once", "f32[2], i8[2]",
      "%v1: f32[2] = neg(%a1)\n"
      "%v2: f32[2] = neg(%v1)\n"

@@ -1149,6 +1149,8 @@ static void tapes(void)
     expect(nb_tape_pull(t, &zero, &cx) == NB_OK && !cx &&
                nb_tape_push(t, &zero, &uy) == NB_OK && !uy,
            "zero in gives zero out");
+    expect(nb_tape_pull(t, NULL, &cx) == NB_OK, "ones need not be there");
+    SAYS("to be pulled", cx, 3, 12);
     nb_func *rows = nb_func_new(pulling, t);
     SAYS("also inside a differentiation", call(nb_jacrev(rows, 0), x), 3, 0, 0,
          12);

@@ -133,7 +133,8 @@ NB_API nb_tensor *nb_lane_permute(nb_tensor *x, const char *axis_name, int n,
  *
  * A tape is what is recorded from fresh copies of x to y: open it, call the
  * function on the copies, close it with the results; then push tangents and
- * pull cotangents (NULL is zero, in and out) as often as needed. */
+ * pull cotangents (NULL is zero, in and out; where ct itself is NULL, all are
+ * one) as often as needed. */
 typedef struct nb_tape nb_tape;
 NB_API nb_tape *nb_tape_open(int nx, nb_tensor *const *x, nb_tensor **fresh);
 NB_API nb_status nb_tape_close(nb_tape *t, int ny, nb_tensor *const *y);

@@ -325,19 +325,20 @@ static bool lay(PyObject *x, nb_tensor **cx)
     return true;
 }
 
+/* Back, None is a list of ones. */
 static PyObject *tape_walk(PyObject *o, PyObject *list, bool back)
 {
     tape *self = (tape *)o;
-    int n, there;
-    if (!PyList_Check(list) || !self->tape || !self->y)
+    bool ones = back && list == Py_None;
+    if ((!ones && !PyList_Check(list)) || !self->tape || !self->y)
         return PyErr_Format(PyExc_TypeError, "a list, for a closed tape");
     int nx = (int)PyList_Size(self->x), ny = (int)PyList_Size(self->y);
-    nb_tensor **in = nb_py_tensors(list, &n), **out = NULL;
+    int there = back ? ny : nx, n = there;
+    nb_tensor **in = ones ? NULL : nb_py_tensors(list, &n), **out = NULL;
     PyObject *y = NULL;
-    there = back ? ny : nx;
     if (in && n != there)
         PyErr_Format(PyExc_ValueError, "%d values, the tape has %d", n, there);
-    else if (in)
+    else if (in || ones)
         out = PyMem_Calloc((size_t)(nx + ny) + 1, sizeof *out);
     if (out && nb_scope_open() == NB_OK) {
         nb_py_locate();

@@ -168,8 +168,7 @@ static bool go_on(const joining *u, int k, chain *c)
 static bool follow(const joining *u, int k, chain *c)
 {
     const nb_line *l = line(u, k);
-    if (u->only[k] < 0 || l->kind != NB_LINE_CALL || l->nin != 1)
-        return false;
+    if (u->only[k] < 0 || l->kind != NB_LINE_CALL || l->nin != 1) return false;
     if (l->op == &nb_op_part) return start(u, k, c);
     return follow(u, l->in[0], c) && go_on(u, k, c);
 }

@@ -2,8 +2,8 @@
  * computed now, once, by the executor of single ops.
  *
  * Results of more than a few elements stay calls, and so do views, which cost
- * nothing: a number repeated over a large shape remains that.  A call that
- * cannot be computed is left as it is, to fail when it is run. */
+ * nothing: a number repeated over a shape remains that.  A call that cannot be
+ * computed is left as it is, to fail when it is run. */
 #include "core/lanes.h"
 #include "lower/passes.h"
 #include "lower/rewrite.h"
@@ -52,6 +52,12 @@ static bool record(const nb_graph *g, fold *f)
     return true;
 }
 
+static bool is_repeated(const nb_graph *g, int k)
+{
+    double value;
+    return g->line[k].shape.rank && nb_line_repeats(g, k, &value);
+}
+
 static void choose(const nb_graph *g, fold *f)
 {
     for (int i = 0; i < g->ny; i++)
@@ -59,7 +65,8 @@ static void choose(const nb_graph *g, fold *f)
     for (int k = g->n - 1; k >= 0; k--) {
         const nb_line *l = &g->line[k];
         if (l->kind != NB_LINE_CALL || (f->value[k] && !f->wanted[k])) continue;
-        f->folds[k] = f->value[k] && !l->multi && !nb_line_views(l);
+        f->folds[k] =
+            f->value[k] && !l->multi && !nb_line_views(l) && !is_repeated(g, k);
         for (int i = 0; !f->folds[k] && i < l->nin; i++)
             f->wanted[l->in[i]] = true;
     }

@@ -65,16 +65,6 @@ static nb_op *op_of(ops *found, nb_scalar s)
     return found->of[s];
 }
 
-/* The number that input i of the line is everywhere. */
-static bool number_at(const nb_graph *g, const nb_line *l, int i, double *value)
-{
-    int k = nb_line_uniform(g, l->in[i]);
-    if (k < 0) return false;
-    const nb_line *n = &g->line[k];
-    *value = nb_read_f64(&n->number, n->dtype);
-    return true;
-}
-
 static bool same_number(double a, double b)
 {
     return a == b && signbit(a) == signbit(b);
@@ -86,7 +76,7 @@ static bool is_neutral(const nb_graph *g, const nb_line *l, int i)
     neutral e = (real ? floats : whole)[nb_line_scalar(l)];
     double value;
     if (e.sides == NONE || (i == 0 && e.sides == R)) return false;
-    return number_at(g, l, i, &value) && same_number(value, e.value);
+    return nb_line_repeats(g, l->in[i], &value) && same_number(value, e.value);
 }
 
 /* The line that l is, -1 if it is none. */
@@ -130,7 +120,7 @@ static bool reduce(nb_rewrite *r, ops *found)
     int64_t bits;
     if (!squares[s].by && !scales[s].by) return true;
     if (!nb_line_alike(l, &r->graph->line[l->in[0]]) ||
-        !number_at(r->graph, l, 1, &e))
+        !nb_line_repeats(r->graph, l->in[1], &e))
         return true;
     if (squares[s].by && e == squares[s].exponent) {
         nb_op *op = op_of(found, squares[s].by);

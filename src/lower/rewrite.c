@@ -1,6 +1,9 @@
 /* rewrite.c - changing the lines of a graph in place. */
 #include "lower/rewrite.h"
 
+#include "core/convert.h"
+#include "core/lanes.h"
+
 #include <string.h>
 
 static void settle(nb_rewrite *r, int *to)
@@ -137,6 +140,28 @@ int nb_line_uniform(const nb_graph *g, int k)
     while (nb_line_views(&g->line[k]))
         k = g->line[k].in[0];
     return g->line[k].kind == NB_LINE_NUMBER ? k : -1;
+}
+
+static bool casts_float(const nb_graph *g, const nb_line *l)
+{
+    return l->kind == NB_LINE_CALL && l->op == &nb_op_cast &&
+           nb_dtype_is_float(l->dtype) &&
+           nb_dtype_is_float(g->line[l->in[0]].dtype);
+}
+
+bool nb_line_repeats(const nb_graph *g, int k, double *value)
+{
+    const nb_line *l = &g->line[k];
+    bool number = l->kind == NB_LINE_NUMBER, cast = casts_float(g, l);
+    if (number) *value = nb_read_f64(&l->number, l->dtype);
+    if (number || (!cast && !nb_line_views(l))) return number;
+    if (!nb_line_repeats(g, l->in[0], value)) return false;
+    int64_t bits = 0;
+    if (cast) {
+        nb_write_f64(&bits, l->dtype, *value);
+        *value = nb_read_f64(&bits, l->dtype);
+    }
+    return true;
 }
 
 nb_scalar nb_line_scalar(const nb_line *l)

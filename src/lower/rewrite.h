@@ -52,6 +52,9 @@ bool nb_line_views(const nb_line *l);
 /* The number that line k is at all places, or -1. */
 int nb_line_uniform(const nb_graph *g, int k);
 
+/* Whether line k is such a number, also as another float: its value. */
+bool nb_line_repeats(const nb_graph *g, int k, double *value);
+
 /* The instruction that the call is, at each point of operands of one shape;
  * NB_S_none if it is anything else. */
 nb_scalar nb_line_scalar(const nb_line *l);

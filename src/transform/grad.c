@@ -74,10 +74,9 @@ static bool gradients(const nb_made *m, int nx, nb_tensor *const *x,
     taped t;
     int at = 0;
     if (!record(&t, m->of, nx, x, m->n, m->argument, 1)) return false;
-    nb_tensor *one = nb_fill_like(t.y[0], 1);
     nb_tensor **g = nb_array(m->n);
-    bool ok = one && g && room("grad", m->n + (with_value ? t.ny : 0), *ny) &&
-              nb_tape_pull(t.tape, &one, g) == NB_OK;
+    bool ok = g && room("grad", m->n + (with_value ? t.ny : 0), *ny) &&
+              nb_tape_pull(t.tape, NULL, g) == NB_OK;
     for (int k = 0; ok && with_value && k < t.ny; k++)
         y[at++] = t.y[k];
     for (int k = 0; ok && k < m->n; k++)

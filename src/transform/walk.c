@@ -10,6 +10,7 @@
 #include "core/debug.h"
 #include "core/lanes.h"
 #include "nabla/nabla.h"
+#include "ops/ops.h"
 
 #include <stdlib.h>
 
@@ -418,9 +419,22 @@ nb_status nb_tape_push(nb_tape *t, nb_tensor *const *u, nb_tensor **uy)
                      place(t->ny, t->y, uy));
 }
 
+static bool pull_ones(nb_tape *t, nb_tensor **cx)
+{
+    nb_tensor **one = nb_alloc((size_t)(t->ny + 1) * sizeof *one);
+    bool ok = one;
+    for (int k = 0; ok && k < t->ny; k++)
+        ok = (one[k] = nb_fill_like(t->y[k], 1));
+    ok = ok && pull(&t->w, t->nx, t->x, t->ny, t->y, one, cx);
+    nb_free(one);
+    return ok;
+}
+
 nb_status nb_tape_pull(nb_tape *t, nb_tensor *const *ct, nb_tensor **cx)
 {
-    return NB_STATUS(t && pull(&t->w, t->nx, t->x, t->ny, t->y, ct, cx) &&
+    return NB_STATUS(t &&
+                     (ct ? pull(&t->w, t->nx, t->x, t->ny, t->y, ct, cx)
+                         : pull_ones(t, cx)) &&
                      place(t->nx, t->x, cx));
 }
 

@@ -181,9 +181,9 @@ class Recording:
         trees: tuple[Any, ...] = _nabla.tree_unflatten(self._structure, leaves)
         return trees
 
-    def pull(self, ct: Sequence[Tensor | None]) -> tuple[Any, ...]:
-        """Cotangents of the results back to the arguments."""
-        found = self.tape.pull(list(ct))
+    def pull(self, ct: Sequence[Tensor | None] | None) -> tuple[Any, ...]:
+        """Cotangents of the results, or ones, back to the arguments."""
+        found = self.tape.pull(ct if ct is None else list(ct))
         return self.like_arguments(
             [
                 _op["zeros_like"](self.leaves[i]) if g is None else g

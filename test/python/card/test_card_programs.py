@@ -32,6 +32,15 @@ def test_derivatives() -> None:
     compare(nb.grad(nb.checkpoint(loss)), W, X)
 
 
+def test_ones_that_flow_back_are_no_work() -> None:
+    def f(x: nb.Tensor, g: nb.Tensor) -> nb.Tensor:
+        return nb.sum((x * g).cast(nb.float32))
+
+    x, g = (nb.constant(W, device="gpu").cast(nb.bfloat16) for _ in "xg")
+    assert not nb.explain(nb.grad(f))(x, g).kernels
+    compare(nb.compile(nb.grad(f)), W, W)
+
+
 def test_gradients_go_back_to_where_their_inputs_are() -> None:
     def f(w: nb.Tensor) -> nb.Tensor:
         return nb.sum(w.cuda() * nb.constant(W, device="gpu")).cpu()
