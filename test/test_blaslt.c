@@ -131,6 +131,20 @@ CARD_TEST(products_are_the_library_s_however_they_lie, "%s", cards_blaslt())
             try_product(&products[i], dtypes[d]);
 }
 
+static const product small_and_not[] = {
+    {"mk,kn->mn", {64, 256}, {256, 10}, 0},
+    {"bmk,bkn->bmn", {8, 16, 32}, {8, 32, 64}, 0},
+    {"bmk,bkn->bmn", {16, 16, 32}, {16, 32, 64}, 1},
+    {"mk,kn->mn", {64, 784}, {784, 16}, 1},
+};
+
+CARD_TEST(small_products_are_loops, "%s NABLA_TUNE=", cards_blaslt())
+{
+    cards_first();
+    for (size_t i = 0; i < sizeof small_and_not / sizeof *small_and_not; i++)
+        try_product(&small_and_not[i], i % 2 ? NB_BF16 : NB_F32);
+}
+
 /* A view that begins at an odd element, one with gaps, one turned round. */
 static nb_tensor *view(nb_tensor *x, int way)
 {
@@ -439,6 +453,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_the_library_s_however_they_lie),
+        cmocka_unit_test(small_products_are_loops),
         cmocka_unit_test(views_are_multiplied_where_they_lie_or_copied),
         cmocka_unit_test(products_take_in_what_follows_them),
         cmocka_unit_test(products_without_a_library),

@@ -102,15 +102,14 @@ def test_a_gradient_and_its_map():
         fn(
           %a1: f32[2,3],
         ) {
-          %v1: f32[2~ |] = spread(1.0:f32, axis=0, id=1, size=2)
-          %v2: f32[2~ | 1] = reshape(%v1, shape=(1,))
-          %v3: f32[2~ | 3] = broadcast_to(%v2, shape=(3,))
-          %v4: f32[2~ | 3] = mul(%v3, 2.0:f32)
-          %v5: f32[2 | 3] = hide(%a1, axis=0, id=1, size=2)
-          %v6: f32[2 | 3] = cos(%v5)
-          %v7: f32[2 | 3] = mul(%v4, %v6)
-          %v8: f32[2,3] = show(%v7, axis=0, id=1, size=2)
-          return %v8
+          %v1: f32[1] = reshape(1.0:f32, shape=(1,))
+          %v2: f32[3] = broadcast_to(%v1, shape=(3,))
+          %v3: f32[3] = mul(%v2, 2.0:f32)
+          %v4: f32[2 | 3] = hide(%a1, axis=0, id=1, size=2)
+          %v5: f32[2 | 3] = cos(%v4)
+          %v6: f32[2 | 3] = mul(%v3, %v5)
+          %v7: f32[2,3] = show(%v6, axis=0, id=1, size=2)
+          return %v7
         }
         """,
     )

@@ -83,8 +83,10 @@ static const char *library(char *setting, size_t room, const char *name)
 
 const char *cards_blaslt(void)
 {
-    static char setting[PATH_MAX + 32];
-    return library(setting, sizeof setting, "NABLA_CUBLASLT");
+    static char setting[PATH_MAX + 32], all[PATH_MAX + 64];
+    snprintf(all, sizeof all, "%s NABLA_TUNE=0",
+             library(setting, sizeof setting, "NABLA_CUBLASLT"));
+    return all;
 }
 
 const char *cards_dnn(void)

@@ -37,8 +37,8 @@ void cards_alone(void (*body)(void), const char *more, ...);
     }                                             \
     static void body_of_##name(void)
 
-/* The settings that name the simulated cuBLASLt and the simulated cuDNN; "" for
- * a real card. */
+/* The settings that name the simulated cuBLASLt and the simulated cuDNN, none
+ * of them for a real card; and that cuBLASLt makes small products, too. */
 const char *cards_blaslt(void);
 const char *cards_dnn(void);
 
