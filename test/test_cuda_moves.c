@@ -1,24 +1,21 @@
 /* test_cuda_moves.c - elements moved within a card, from any order of dims to
  * any other: they arrive, and nothing beside them changes.
  *
- * Runs on the card of the machine, or on the simulated one. */
+ * NABLA_TEST_PART=k/n: a part of the cases (support/there.h).  A sanitizer of
+ * the card is given this program, too (tools/sanitize). */
 #include "backend/cuda/moves.h"
 
 #include "backend/cuda/memory.h"
-#include "support/alone.h"
-#include "support/cards.h"
+#include "support/check.h"
+#include "support/there.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 enum { CASES = 200, DIMS = 4, GAP = 3 };
 
-static unsigned seed = 1;
+static unsigned seed;
 
 static int64_t below(int64_t n)
 {
@@ -36,7 +33,7 @@ typedef struct side {
 static side lay(int n, const int64_t *size)
 {
     side s = {.room = 1};
-    int order[DIMS];
+    int order[DIMS] = {0};
     for (int d = 0; d < n; d++) {
         int other = (int)below(d + 1);
         order[d] = order[other];
@@ -91,52 +88,62 @@ static void move_here(const moving *m, char *to, const char *from)
     }
 }
 
+/* On the card, from memory that is full of numbers to such that is empty. */
+static bool move_there(nb_card *c, nb_card_code *code, const moving *m,
+                       const char *from, char *to)
+{
+    size_t unit = m->unit, from_room = 0, to_room = 0;
+    size_t from_bytes = (size_t)m->here.room * unit;
+    size_t to_bytes = (size_t)m->there.room * unit;
+    char *here = nb_card_alloc(c, from_bytes, &from_room);
+    char *there = nb_card_alloc(c, to_bytes, &to_room);
+    nb_move move;
+    bool ok =
+        here && there &&
+        nb_move_over(&move, unit, m->n, m->size, m->there.step, m->here.step);
+    if (ok) {
+        move.from = here + m->here.first * (int64_t)unit;
+        move.to = there + m->there.first * (int64_t)unit;
+        ok = nb_card_put(c, here, from, from_bytes) &&
+             nb_card_zero(c, there, to_bytes) &&
+             nb_moves_launch(c, code, 1, &move, NULL, "a move") &&
+             nb_card_get(c, to, there, to_bytes);
+    }
+    nb_card_free(c, here, from_room);
+    nb_card_free(c, there, to_room);
+    return ok;
+}
+
 static bool arrives(nb_card *c, nb_card_code *code, const moving *m)
 {
-    size_t from_bytes = (size_t)m->here.room * m->unit, from_room, to_room;
+    size_t from_bytes = (size_t)m->here.room * m->unit;
     size_t to_bytes = (size_t)m->there.room * m->unit;
-    char *from = malloc(from_bytes), *want = calloc(1, to_bytes);
-    char *got = malloc(to_bytes);
-    char *there = nb_card_alloc(c, to_bytes, &to_room);
-    char *here = nb_card_alloc(c, from_bytes, &from_room);
-    need(from && want && got && here && there);
-    for (size_t i = 0; i < from_bytes; i++)
+    char *from = malloc(from_bytes);
+    char *want = calloc(1, to_bytes), *got = malloc(to_bytes);
+    bool ok = from && want && got;
+    for (size_t i = 0; ok && i < from_bytes; i++)
         from[i] = (char)(1 + below(255));
-    move_here(m, want, from);
-    nb_move move;
-    need(nb_move_over(&move, m->unit, m->n, m->size, m->there.step,
-                      m->here.step));
-    move.to = there + m->there.first * (int64_t)m->unit;
-    move.from = here + m->here.first * (int64_t)m->unit;
-    need(nb_card_put(c, here, from, from_bytes) &&
-         nb_card_zero(c, there, to_bytes) &&
-         nb_moves_launch(c, code, 1, &move, NULL, "a move") &&
-         nb_card_get(c, got, there, to_bytes));
-    bool ok = !memcmp(got, want, to_bytes);
-    nb_card_free(c, here, from_room), nb_card_free(c, there, to_room);
+    if (ok) move_here(m, want, from);
+    ok =
+        ok && move_there(c, code, m, from, got) && !memcmp(got, want, to_bytes);
     free(from), free(want), free(got);
     return ok;
 }
 
-CARD_TEST(elements_arrive, "")
-{
-    nb_card *c = cards_first();
-    need(nb_card_enter(c));
-    nb_card_code *code = nb_moves_code(c, false);
-    need(code);
-    for (int k = 0; k < CASES; k++) {
-        moving m = any();
-        bool ok = arrives(c, code, &m);
-        if (!ok) fprintf(stderr, "%d: %d dims, %zu bytes\n", k, m.n, m.unit);
-        need(ok);
-    }
-    nb_card_code_drop(code);
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(elements_arrive),
-    };
-    return cmocka_run_group_tests(tests, cards_open, cards_close);
+    setenv("NABLA_TEST_EVERY", "1", 1); /* cases are few */
+    if (!nb_card_count()) return printf("no card: %s\n", nb_card_trouble()), 77;
+    nb_card *c = nb_card_at(0);
+    nb_card_code *code = c && nb_card_enter(c) ? nb_moves_code(c, false) : NULL;
+    expect(code, "the kernel is made");
+    for (int k = 0; code && k < CASES; k++) {
+        seed = (unsigned)k + 1;
+        moving m = any();
+        if (there_takes())
+            expect(arrives(c, code, &m), "case %d: %d dims of %zu bytes", k,
+                   m.n, m.unit);
+    }
+    nb_card_code_drop(code);
+    return tally();
 }
