@@ -285,7 +285,7 @@ static void the_plan_knows_the_peak(void)
 
 static void large_bodies_are_in_the_plan(void)
 {
-    enum { BIG = 64 };
+    enum { BIG = 128 }; /* small products join with others on a card */
     nb_func *f = nb_func_new(until, NULL);
     nb_tensor *x[] = {draw(2, (int64_t[]){BIG, BIG}, -1, 1),
                       draw(2, (int64_t[]){BIG, BIG}, -1, 1),
@@ -297,7 +297,7 @@ static void large_bodies_are_in_the_plan(void)
     expect(nb_executable_memory(e).temporaries >= 4 * one, "at least four");
     char *text = nb_executable_text(e, "memory");
     expect(text && strstr(text, "inside while_loop") &&
-               strstr(text, "32768 argument 0 f64[64,64]"),
+               strstr(text, "131072 argument 0 f64[128,128]"),
            "which the list names");
     nb_text_release(text);
     nb_executable_drop(e);

@@ -58,14 +58,15 @@ NB_API nb_status nb_device_before(int device, void *stream);
  * for.  Errors of what it did come out here at the latest. */
 NB_API nb_status nb_device_wait(int device);
 
-/* Bytes of a card: in use now and at most so far, kept for later, all that it
- * has.  All are 0 for the CPU, where they are not counted. */
+/* Bytes of a device: in use by tensors and programs now, at most so far or since
+ * nb_device_peak_reset, kept for later, and all that it has. */
 typedef struct nb_device_memory {
     int64_t used, most, kept, all;
 } nb_device_memory;
 NB_API nb_status nb_device_memory_of(int device, nb_device_memory *m);
+NB_API nb_status nb_device_peak_reset(int device);
 
-/* Gives back what is kept for later; nothing on the CPU. */
+/* Gives back what is kept for later. */
 NB_API nb_status nb_device_trim(int device);
 
 #endif

@@ -73,9 +73,9 @@ def _cards(n: int) -> list[Device]:
 
 
 def _numbers(device: Device | str | None) -> list[int]:
-    """The engine's numbers of a device, or of all cards."""
+    """The engine's numbers of a device, or of all."""
     if device is None:
-        return list(range(1, _nabla.devices()[0]))
+        return list(range(_nabla.devices()[0]))
     return [number(device)]
 
 
@@ -90,16 +90,29 @@ def synchronize(device: Device | str | None = None) -> None:
 
 
 def memory_stats(device: Device | str | None = None) -> dict[str, int]:
-    """Bytes of a card, by default of the first: in use now (`used`) and at most
-    so far (`most`), kept by the process for later use (`kept`), and all that it
-    has (`all`).  The CPU has none: what its tensors use is not counted here."""
+    """Bytes of a device, by default of the first card: in use by tensors and
+    programs now (`used`), at most so far or since `reset_peak_memory` (`most`),
+    kept by the process for later use (`kept`), and all that it has (`all`)."""
     n = number(Accelerator() if device is None else device)
-    counts = _nabla.device_memory(n) if n else (0, 0, 0, 0)
+    counts = _nabla.device_memory(n)
     return dict(zip(("used", "most", "kept", "all"), counts, strict=True))
 
 
+def reset_peak_memory(device: Device | str | None = None) -> None:
+    """From now on `most` of `memory_stats` is counted anew; None: of all
+    devices.
+
+    >>> nb.reset_peak_memory("cpu")
+    >>> x = nb.arange(2000.0, device="cpu").realize()
+    >>> nb.memory_stats("cpu")["most"] >= 8000
+    True
+    """
+    for n in _numbers(device):
+        _nabla.device_peak_reset(n)
+
+
 def empty_cache(device: Device | str | None = None) -> None:
-    """Gives memory back that is kept for later use; None: of all cards.
+    """Gives memory back that is kept for later use; None: of all devices.
 
     >>> nb.empty_cache()
     """

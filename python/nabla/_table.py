@@ -133,9 +133,9 @@ tree_unflatten
 # nabla.__all__, in this order; a name that is not there yet is left out.
 NAMES = f"""
 defaults default_device default_dtype defaults_like manual_seed devices
-synchronize memory_stats empty_cache DType CPU Accelerator TensorType AxisError
-Tensor realize_all trace xpr backward forward is_tensor clear_caches
-_clear_caches cache_stats
+synchronize memory_stats reset_peak_memory empty_cache DType CPU Accelerator
+TensorType AxisError Tensor realize_all trace xpr backward forward is_tensor
+clear_caches _clear_caches cache_stats
 
 Operation UnaryOperation BinaryOperation ReduceOperation CreationOperation
 call_custom_kernel

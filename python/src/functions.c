@@ -213,13 +213,24 @@ static PyObject *device_memory(PyObject *self, PyObject *o)
                          (long long)m.kept, (long long)m.all);
 }
 
-static PyObject *device_trim(PyObject *self, PyObject *o)
+static PyObject *told(PyObject *o, nb_status (*f)(int device))
 {
     int device = (int)PyLong_AsLong(o);
-    (void)self;
     if (PyErr_Occurred()) return NULL;
-    if (nb_device_trim(device) != NB_OK) return nb_py_raise();
+    if (f(device) != NB_OK) return nb_py_raise();
     Py_RETURN_NONE;
+}
+
+static PyObject *device_peak_reset(PyObject *self, PyObject *o)
+{
+    (void)self;
+    return told(o, nb_device_peak_reset);
+}
+
+static PyObject *device_trim(PyObject *self, PyObject *o)
+{
+    (void)self;
+    return told(o, nb_device_trim);
 }
 
 static PyObject *stats(PyObject *self, PyObject *unused)
@@ -297,6 +308,7 @@ PyMethodDef nb_py_module_methods[] = {
     {"to_device", to_device, METH_VARARGS, NULL},
     {"device_wait", device_wait, METH_O, NULL},
     {"device_memory", device_memory, METH_O, NULL},
+    {"device_peak_reset", device_peak_reset, METH_O, NULL},
     {"device_trim", device_trim, METH_O, NULL},
     {"stats", stats, METH_NOARGS, NULL},
     {"trim", trim, METH_NOARGS, NULL},

@@ -72,6 +72,14 @@ size_t nb_block_bytes(void)
     return cache.in_use;
 }
 
+size_t nb_block_kept(void)
+{
+    lock();
+    size_t bytes = cache.bytes;
+    unlock();
+    return bytes;
+}
+
 size_t nb_block_peak(void)
 {
     return cache.peak;

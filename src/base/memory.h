@@ -37,6 +37,7 @@ size_t nb_memory_bytes(void);   /* in them */
 void *nb_alloc_forever(size_t bytes);
 size_t nb_memory_limit(void); /* what the machine has, or lends us */
 size_t nb_block_bytes(void);  /* of data blocks in use */
+size_t nb_block_kept(void);   /* of such that wait to be used again */
 size_t nb_block_peak(void);   /* the most of it since the last call of */
 void nb_block_peak_reset(void);
 

@@ -3,10 +3,12 @@
 
 #include "backend/cuda/custom.h"
 #include "backend/cuda/memory.h"
+#include "base/memory.h"
 #include "core/tensor.h"
 #include "lower/look.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 int nb_devices(void)
 {
@@ -154,18 +156,34 @@ nb_status nb_device_wait(int device)
                      (nb_card_sync(card) && nb_card_words_check(card)));
 }
 
+/* As that of a card. */
+static nb_card_memory memory_here(void)
+{
+    return (nb_card_memory){.live = nb_block_bytes(),
+                            .cached = nb_block_kept(),
+                            .peak = nb_block_peak()};
+}
+
 nb_status nb_device_memory_of(int device, nb_device_memory *m)
 {
-    nb_card_memory is;
+    nb_card_memory is = memory_here();
     nb_card *card;
     *m = (nb_device_memory){0};
     if (!find_card(device, &card)) return nb_error_code();
-    if (!card) return NB_OK;
-    nb_card_memory_get(card, &is);
+    if (card) nb_card_memory_get(card, &is);
+    int64_t here = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     *m = (nb_device_memory){.used = (int64_t)is.live,
                             .most = (int64_t)is.peak,
                             .kept = (int64_t)is.cached,
-                            .all = (int64_t)card->memory};
+                            .all = card ? (int64_t)card->memory : here};
+    return NB_OK;
+}
+
+nb_status nb_device_peak_reset(int device)
+{
+    nb_card *card;
+    if (!find_card(device, &card)) return nb_error_code();
+    card ? nb_card_peak_reset(card) : nb_block_peak_reset();
     return NB_OK;
 }
 
@@ -173,6 +191,6 @@ nb_status nb_device_trim(int device)
 {
     nb_card *card;
     if (!find_card(device, &card)) return nb_error_code();
-    if (card) nb_card_trim(card);
+    card ? nb_card_trim(card) : nb_block_trim();
     return NB_OK;
 }

@@ -19,13 +19,20 @@ def test_waiting_and_memory() -> None:
     assert during["used"] - before["used"] >= 1200000
     assert during["most"] >= during["used"] and during["all"] > 1 << 30
     del x
+    assert nb.memory_stats()["most"] >= during["used"]
+    nb.reset_peak_memory()
+    assert nb.memory_stats()["most"] < during["used"]
     after = nb.memory_stats(GPU)
     assert after["used"] < before["used"] + 4096  # programs keep some
     assert after["kept"] >= 1200000
     nb.empty_cache()
     assert nb.memory_stats()["kept"] < after["kept"]
-    assert nb.memory_stats("cpu")["all"] == 0
-    for ask in (nb.synchronize, nb.memory_stats, nb.empty_cache):
+    for ask in (
+        nb.synchronize,
+        nb.memory_stats,
+        nb.reset_peak_memory,
+        nb.empty_cache,
+    ):
         for wrong, error in (
             ("gpu:250", RuntimeError),
             (nb.Accelerator(-1), RuntimeError),
@@ -69,6 +76,7 @@ def test_what_a_program_needs() -> None:
     c, a = nb.compile(f), nb.constant(values(1000, 8), device="gpu")
     a.realize()
     used = nb.memory_stats()["used"]
+    nb.reset_peak_memory("gpu")
     c(a).realize()
     most = nb.memory_stats()["most"]
     plan = c.memory()
