@@ -600,11 +600,13 @@ def test_every_parameter_is_stepped_in_place():
         m = nb.tree_map(lambda m, g: 0.9 * m + g, m, g)
         return nb.tree_map(lambda p, m: p - 0.1 * m, p, m), m
 
-    state = [(drawn(32, 32), drawn(32)) for _ in range(4)]
-    moments = [(drawn(32, 32), drawn(32)) for _ in range(4)]
+    n = 128
+    state = [(drawn(n, n), drawn(n)) for _ in range(4)]
+    moments = [(drawn(n, n), drawn(n)) for _ in range(4)]
     plan = nb.compile(step, donate_argnums=(0, 1))
-    plan = plan.lower(state, moments, drawn(16, 32)).memory()
-    # On a card some biases are stepped where their gradients are summed.
+    plan = plan.lower(state, moments, drawn(64, n)).memory()
+    # On a card biases, and matrices of small products, are stepped where their
+    # gradients are summed, by threads that do not wait for each other.
     on_card = state[0][0].device != nb.CPU()
     assert plan.donated >= plan.results * (0.98 if on_card else 1)
 
