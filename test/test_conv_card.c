@@ -509,6 +509,19 @@ static void cudnn_makes_what_it_takes(void **state)
     with_library(count_all, "");
 }
 
+static void check_some(void)
+{
+    check(0, 8);
+}
+
+static void plans_that_give_something_else_are_left_out(void **state)
+{
+    (void)state;
+    if (!cards_simulated()) skip();
+    with_library(check_some,
+                 "NABLA_SIM_CUDNN_PROPOSALS=4 NABLA_SIM_CUDNN_IDLE=3");
+}
+
 static void cudnn_repeats(void **state)
 {
     (void)state;
@@ -547,6 +560,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(own_kernels_repeat),
         cmocka_unit_test(cudnn_is_right),
         cmocka_unit_test(cudnn_makes_what_it_takes),
+        cmocka_unit_test(plans_that_give_something_else_are_left_out),
         cmocka_unit_test(cudnn_repeats),
         cmocka_unit_test(small_ones_do_without_cudnn),
         cmocka_unit_test(what_cudnn_refuses_is_done_by_kernels),

@@ -9,7 +9,9 @@
  * threads and blocks), NABLA_SIM_CXX (the compiler), and NABLA_SIM_FAIL:
  * NAME:N, the N-th call of that function fails, or NAME:N+, it and all after,
  * each perhaps with :CODE; several with commas.  Names go without _v2.  For
- * NABLA_SIM_NVRTC and NABLA_SIM_CHECKED see real.h. */
+ * NABLA_SIM_NVRTC and NABLA_SIM_CHECKED see real.h.  Of cuDNN:
+ * NABLA_SIM_CUDNN_PROPOSALS (3) and NABLA_SIM_CUDNN_IDLE, the number of one
+ * whose plan does nothing, at once. */
 #ifndef SIM_H
 #define SIM_H
 

@@ -338,7 +338,7 @@ static bool is_exact(const form *f)
 
 static bool plan(nb_card *card, const form *f, nb_dnn_plan **to)
 {
-    nb_dnn_wish wish = {.tries = TRIES, .exact = is_exact(f)};
+    nb_dnn_wish wish = {.tries = TRIES, .same = true, .exact = is_exact(f)};
     nb_dnn_graph *g = nb_dnn_graph_new(card);
     if (!g) return nb_error_clear(), true;
     add_operation(g, f);

@@ -107,7 +107,8 @@ typedef struct nb_dnn_wish {
     bool any_order;   /* results may differ from run to run */
     bool exact;       /* float32 is multiplied as that, not in fewer bits */
     int skip;         /* so many proposals are passed over */
-    int tries;        /* the fastest of so many, on memory of the size */
+    int tries;        /* the fastest of so many, on memory of the size, */
+    bool same;        /* of those that give what the first gives */
     size_t workspace; /* bytes that it may want at most; 0: as it likes */
 } nb_dnn_wish;
 

@@ -41,6 +41,7 @@ void *nb_dnn_new(nb_dnn_list *l, int kind, bool *broken);
  * what it is if it is a number. */
 typedef struct nb_dnn_place {
     int64_t id;
+    nb_dtype dtype;
     size_t bytes;
     bool fixed;
     float value;
@@ -75,12 +76,14 @@ struct nb_dnn_plan {
     nb_text key;
 };
 
-/* The one of some plans that runs fastest. */
+/* The one of some plans that runs fastest, same: of those that give what the
+ * first gives. */
 typedef struct nb_dnn_candidate {
     void *plan;
     int64_t workspace;
 } nb_dnn_candidate;
-int nb_dnn_fastest(const nb_dnn_graph *g, int n, const nb_dnn_candidate *list);
+int nb_dnn_fastest(const nb_dnn_graph *g, bool same, int n,
+                   const nb_dnn_candidate *list);
 
 /* Plans on disk (keep.c), by what their graphs say: the descriptor of one that
  * was kept, or NULL. */

@@ -176,6 +176,7 @@ static int add_tensor(nb_dnn_graph *g, const nb_dnn_tensor *t,
     bool ok = push(&g->tensor, d);
     if (ok && !t->between)
         ok = add_place(g, (nb_dnn_place){.id = id,
+                                         .dtype = t->dtype,
                                          .bytes = reach(t),
                                          .fixed = fixed,
                                          .value = fixed ? *value : 0});

@@ -132,7 +132,7 @@ static void *choose(nb_dnn_graph *g, void *graph, const nb_dnn_wish *w,
     int most = w->tries < TRIED ? w->tries : TRIED;
     if (most < 1 || (tune && !strcmp(tune, "0"))) most = 1;
     int n = list(g, graph, w, found, most);
-    int best = n > 1 ? nb_dnn_fastest(g, n, found) : 0;
+    int best = n > 1 ? nb_dnn_fastest(g, w->same, n, found) : 0;
     *workspace = n ? found[best].workspace : 0;
     return n ? found[best].plan : NULL;
 }
@@ -215,8 +215,8 @@ bool nb_dnn_plan_find(nb_dnn_graph *g, const nb_dnn_wish *w, nb_dnn_plan **plan)
     if (g->nplaces > NB_DNN_PLACES)
         return nb_fail(NB_EVALUE, "cuDNN: a graph of %d tensors in memory",
                        g->nplaces);
-    int64_t wish[] = {w->any_order, w->exact, w->skip, w->tries,
-                      (int64_t)w->workspace};
+    int64_t wish[] = {w->any_order, w->exact, w->skip,
+                      w->tries,     w->same,  (int64_t)w->workspace};
     if (!nb_text_put(&g->key, (const char *)wish, sizeof wish))
         g->broken = true;
     void *graph = describe_graph(g);

@@ -67,8 +67,8 @@ static nb_dnn_search *make(nb_dnn_graph *g, const nb_dnn_wish *w)
 
 nb_dnn_search *nb_dnn_search_begin(nb_dnn_graph *g, const nb_dnn_wish *w)
 {
-    int64_t wish[] = {w->any_order, w->exact, w->skip, w->tries,
-                      (int64_t)w->workspace};
+    int64_t wish[] = {w->any_order, w->exact, w->skip,
+                      w->tries,     w->same,  (int64_t)w->workspace};
     if (!nb_text_put(&g->key, (const char *)wish, sizeof wish))
         g->broken = true;
     nb_dnn_lock();
