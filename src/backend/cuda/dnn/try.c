@@ -42,13 +42,19 @@ static size_t seen_of(const nb_dnn_place *p)
     return p->bytes < 2 * SEEN ? p->bytes : 2 * SEEN;
 }
 
+/* Where they lie one after the other, for elements of any dtype. */
+static size_t step_of(const nb_dnn_place *p)
+{
+    return (seen_of(p) + sizeof(double) - 1) / sizeof(double) * sizeof(double);
+}
+
 static bool make_room(trial *t, const nb_dnn_place *place, int nplaces,
                       size_t workspace)
 {
     size_t seen = 0;
     for (int i = 0; i < nplaces; i++) {
         if (place[i].fixed) continue;
-        seen += seen_of(&place[i]);
+        seen += step_of(&place[i]);
         t->place[t->n] = place[i];
         t->at[t->n] = nb_card_alloc(t->card, place[i].bytes, &t->room[t->n]);
         if (!t->at[t->n++]) return false;
@@ -115,7 +121,7 @@ static bool look(trial *t, char *to)
             nb_card_get(t->card, to, t->at[i], front) &&
             (seen == front || nb_card_get(t->card, to + front,
                                           (char *)t->at[i] + all - SEEN, SEEN));
-        to += seen;
+        to += step_of(&t->place[i]);
     }
     return ok;
 }
@@ -153,7 +159,7 @@ static bool is_same(trial *t)
         compare(a, b, p->dtype, seen_of(p) / nb_dtype_size(p->dtype), &most,
                 &apart);
         if (apart > most * differs_by) return false;
-        a += seen_of(p), b += seen_of(p);
+        a += step_of(p), b += step_of(p);
     }
     return true;
 }
