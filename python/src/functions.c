@@ -213,7 +213,8 @@ static PyObject *device_memory(PyObject *self, PyObject *o)
                          (long long)m.kept, (long long)m.all);
 }
 
-static PyObject *told(PyObject *o, nb_status (*f)(int device))
+/* Does something to a device that takes no time. */
+static PyObject *done_to(PyObject *o, nb_status (*f)(int device))
 {
     int device = (int)PyLong_AsLong(o);
     if (PyErr_Occurred()) return NULL;
@@ -224,13 +225,13 @@ static PyObject *told(PyObject *o, nb_status (*f)(int device))
 static PyObject *device_peak_reset(PyObject *self, PyObject *o)
 {
     (void)self;
-    return told(o, nb_device_peak_reset);
+    return done_to(o, nb_device_peak_reset);
 }
 
 static PyObject *device_trim(PyObject *self, PyObject *o)
 {
     (void)self;
-    return told(o, nb_device_trim);
+    return done_to(o, nb_device_trim);
 }
 
 static PyObject *stats(PyObject *self, PyObject *unused)

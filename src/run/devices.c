@@ -8,7 +8,6 @@
 #include "lower/look.h"
 
 #include <stdio.h>
-#include <unistd.h>
 
 int nb_devices(void)
 {
@@ -171,11 +170,11 @@ nb_status nb_device_memory_of(int device, nb_device_memory *m)
     *m = (nb_device_memory){0};
     if (!find_card(device, &card)) return nb_error_code();
     if (card) nb_card_memory_get(card, &is);
-    int64_t here = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-    *m = (nb_device_memory){.used = (int64_t)is.live,
-                            .most = (int64_t)is.peak,
-                            .kept = (int64_t)is.cached,
-                            .all = card ? (int64_t)card->memory : here};
+    *m = (nb_device_memory){
+        .used = (int64_t)is.live,
+        .most = (int64_t)is.peak,
+        .kept = (int64_t)is.cached,
+        .all = (int64_t)(card ? card->memory : nb_memory_limit())};
     return NB_OK;
 }
 
