@@ -2,6 +2,7 @@
 the cache counts, what falls back, what is refused; and that they compute what
 the functions themselves do."""
 
+import functools
 import gc
 import os
 import subprocess
@@ -876,6 +877,54 @@ def test_a_transformer_block_and_its_gradient():
     x = drawn(2, 6, d)
     compiled_as(block, p, x)
     compiled_as(nb.grad(lambda p, x: block(p, x).sum()), p, x)
+
+
+TOTALS = {
+    "counted": lambda n, x: nb.sum(nb.arange(n)),
+    "the largest": lambda n, x: nb.max(nb.arange(n)),
+    "every": lambda n, x: nb.all(nb.arange(n) < n),
+    "a number": lambda n, x: nb.sum(nb.full((n,), 2.0) + 1),
+    "one column": lambda n, x: nb.sum(x[:n, 3] * 2),
+    "backwards": lambda n, x: nb.sum(x[n - 1 :: -1, 1] * 2),
+    "picked": lambda n, x: nb.sum(nb.take(x[0], nb.arange(n) % 3)),
+    "columns": lambda n, x: nb.sum(x[:n] * 2, axis=0),
+    "a slope": lambda n, x: nb.grad(lambda s: nb.sum(s * x[:n, 1]))(
+        nb.sum(x[0])
+    ),
+}
+
+
+@pytest.mark.parametrize("n", [65_537, 70_001, 100_000, 200_003])
+@pytest.mark.parametrize("case", TOTALS)
+def test_long_totals_of_what_is_not_side_by_side(case, n):
+    """They are summed in pieces, the last of which is shorter."""
+    rows = np.ones((n + 64, 4), np.float32)
+    rows[n:] = 1e6  # what nobody asked for
+    x = nb.constant(rows)
+    want = {
+        "counted": n * (n - 1) // 2,
+        "the largest": n - 1,
+        "every": True,
+        "a number": 3 * n,
+        "one column": 2 * n,
+        "backwards": 2 * n,
+        "picked": n,
+        "columns": [2 * n] * 4,
+        "a slope": n,
+    }[case]
+    compiled = nb.compile(functools.partial(TOTALS[case], n))
+    for y in (compiled(x), TOTALS[case](n, x), TOTALS[case](n, x)):
+        assert y.tolist() == want
+
+
+def test_totals_of_any_size_of_what_is_not_side_by_side():
+    f = nb.compile(lambda x: nb.sum(x[:, 0]), dynamic_dims={0: {0: "n"}})
+    slope = nb.compile(
+        nb.grad(lambda b, x: nb.mean(x + b)), dynamic_dims={1: {0: "n"}}
+    )
+    for n in (64, 7, 100, 1000, 70_001):
+        assert f(nb.ones((n, 3))).item() == n
+        assert slope(nb.constant(1.0), nb.ones(n)).item() == pytest.approx(1)
 
 
 def test_loops_and_branches_inside():

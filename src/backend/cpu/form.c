@@ -69,8 +69,9 @@ static void choose_form(nb_walk *w)
     int outer = last_outer(x), inner = best_inner(x);
     w->form = inner < 0 ? NB_FORM_MAP : NB_FORM_ROW;
     w->vector = inner < 0 ? outer : inner;
-    bool columns =
-        inner >= 0 && outer >= 0 && liking(x, outer) > liking(x, inner);
+    bool pieces = x->cut && outer == 0; /* the last one may be shorter */
+    bool columns = inner >= 0 && outer >= 0 && !pieces &&
+                   liking(x, outer) > liking(x, inner);
     if (columns || carries(x)) {
         w->form = NB_FORM_COLUMN;
         w->vector = outer;
