@@ -239,7 +239,9 @@ PROGRAM(of_random_words)
 
 /* Whiles and branches */
 
-BODY_OF(few, nb_less(x[0], nb_count(100)))
+/* In a way that nobody counts beforehand. */
+BODY_OF(few, nb_less(nb_square(x[0]), nb_count(100 * 100)))
+BODY_OF(known, nb_less(x[0], nb_count(100)))
 BODY_OF(none, nb_less(x[0], nb_count(0)))
 BODY_OF(large, nb_greater(total(nb_square(x[1])), nb_num(1e-2)))
 BODY_OF(shrink, nb_add(x[0], nb_count(1)),
@@ -271,6 +273,12 @@ PROGRAM(not_once)
 {
     (void)ctx, (void)nx;
     return loop(none, shrink, x, x[2], ny, y);
+}
+
+PROGRAM(known_beforehand)
+{
+    (void)ctx, (void)nx;
+    return loop(known, shrink, x, x[2], ny, y);
 }
 
 BODY_OF(one_side, nb_sin(x[0]), total(c[0]))
@@ -725,6 +733,7 @@ static const program large_ones[] = {
     {"counted", counted, 3},
     {"until small", until_small, 3},
     {"not once", not_once, 3},
+    {"as often as is known beforehand", known_beforehand, 3},
     {"either", either, 3},
     {"scans in scan", scans_in_scan, 3},
     {"staged in scan", staged_in_scan, 3},

@@ -99,7 +99,7 @@ static nb_status goes_on(void *ctx, int nx, nb_tensor *const *x, int *ny,
                          nb_tensor **y)
 {
     (void)ctx, (void)nx;
-    y[0] = nb_less(x[0], nb_count(3));
+    y[0] = nb_less(nb_square(x[0]), nb_count(9));
     return *ny = 1, y[0] ? NB_OK : nb_error_code();
 }
 

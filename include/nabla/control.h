@@ -38,7 +38,9 @@ NB_API nb_status nb_fori(nb_tensor *lower, nb_tensor *upper, nb_func *body,
 
 /* state = body(state...) while test(state...) is true: n states in, n out.
  * Mapped over, each lane stops by itself.  Reverse mode keeps the states that
- * were visited, and goes five times over. */
+ * were visited, and goes five times over.  Where the turns can be counted (an
+ * integer state with a known beginning, to which each turn adds the same, is
+ * compared with a number) this is a scan. */
 NB_API nb_status nb_while(nb_func *test, nb_func *body, int n,
                           nb_tensor *const *init, nb_tensor **y);
 

@@ -1,7 +1,7 @@
 /* loops.c - loops and branches made of others: map, fori, switch, and the
  * associative scan, which is slices and concatenations. */
 #include "transform/branch.h"
-#include "transform/region.h"
+#include "transform/passes.h"
 
 #include "ops/ops.h"
 
@@ -60,18 +60,20 @@ static nb_tensor *bound(nb_tensor *x, nb_dtype d)
     return nb_cast(nb_reshape(x, 0, NULL), d);
 }
 
-static bool known(nb_tensor *x, int64_t *value)
+/* The bounds in dtype d; as numbers if both are at hand, so that turns can be
+ * counted. */
+static bool bounds(nb_tensor **lower, nb_tensor **upper, nb_dtype d)
 {
-    if (!nb_tensor_done(x) || x->nlanes) return false;
-    return nb_elements(x) == 1 && nb_read(x, NB_I64, value) == NB_OK;
-}
-
-static bool turns_between(int64_t from, int64_t to, int64_t *turns)
-{
-    if (to < from) to = from;
-    return !__builtin_sub_overflow(to, from, turns) ||
-           nb_fail(NB_EOVERFLOW, "fori: too many turns from %lld to %lld",
-                   (long long)from, (long long)to);
+    int64_t from, to, turns;
+    bool known = nb_known_whole(*lower, &from) && nb_known_whole(*upper, &to);
+    if (!(*lower = bound(*lower, d)) || !(*upper = bound(*upper, d)))
+        return false;
+    if (!known) return true;
+    if (to > from && __builtin_sub_overflow(to, from, &turns))
+        return nb_fail(NB_EOVERFLOW, "fori: too many turns from %lld to %lld",
+                       (long long)from, (long long)to);
+    return (*lower = nb_strong(nb_count(from), *lower)) &&
+           (*upper = nb_strong(nb_count(to), *upper));
 }
 
 nb_status nb_fori(nb_tensor *lower, nb_tensor *upper, nb_func *body, int n,
@@ -79,23 +81,17 @@ nb_status nb_fori(nb_tensor *lower, nb_tensor *upper, nb_func *body, int n,
 {
     counted c = {.body = body, .n = n};
     nb_list state = {0};
-    int64_t from, to;
-    int ny = n + 1;
-    nb_tensor **out = nb_array(ny);
+    nb_tensor **out = nb_array(n + 1);
     bool open = out && lower && upper && body && nb_scope_open() == NB_OK;
     nb_dtype d =
         open ? nb_dtype_common(2, (nb_tensor *[]){lower, upper}) : NB_NOTYPE;
-    bool ok = d && nb_list_add(&state, bound(lower, d)) &&
-              (c.upper = bound(upper, d));
+    bool ok = d && bounds(&lower, &upper, d) && nb_list_add(&state, lower);
+    c.upper = upper;
     for (int k = 0; ok && k < n; k++)
         ok = nb_list_add(&state, nb_strong(init[k], NULL));
-    nb_func *f = ok ? nb_func_new(count_body, &c) : NULL;
-    if (ok && known(lower, &from) && known(upper, &to))
-        ok = turns_between(from, to, &to) &&
-             nb_scan(f, n + 1, state.at, 0, NULL, to, false, &ny, out) == NB_OK;
-    else
-        ok = ok && nb_while(nb_func_new(count_test, &c), f, n + 1, state.at,
-                            out) == NB_OK;
+    ok =
+        ok && nb_while(nb_func_new(count_test, &c), nb_func_new(count_body, &c),
+                       n + 1, state.at, out) == NB_OK;
     for (int k = 0; ok && k < n; k++)
         y[k] = out[1 + k];
     if (open) nb_scope_close(ok ? n : 0, y);

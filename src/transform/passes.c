@@ -408,8 +408,12 @@ static bool record(turns *t, const nb_list *init, int64_t *attr, nb_results *r)
         nb_shape s = nb_tensor_shape(x.at[k]);
         ok = nb_list_add(&in, nb_spread_over(init->at[k], &s));
     }
-    ok = ok && nb_region_apply(&nb_form_while, &region, NULL, &in, 2 * t->n + 2,
-                               attr, r);
+    bool counted = false;
+    if (ok && t->n == 1)
+        ok = nb_counted_record(&region, in.n, in.at, r, &counted);
+    if (ok && !counted)
+        ok = nb_region_apply(&nb_form_while, &region, NULL, &in, 2 * t->n + 2,
+                             attr, r);
     nb_region_free(&region);
     for (int i = 0; i < made.n; i++)
         nb_drop(made.at[i]);

@@ -30,6 +30,14 @@ typedef struct nb_pass {
 /* test(states of the first pass...).  Results: the last states of all. */
 bool nb_passes_record(nb_func *test, int n, nb_pass *pass, nb_results *r);
 
+/* The same as a scan, *done, if the turns of the program of one pass can be
+ * counted. */
+bool nb_counted_record(const nb_region *region, int states,
+                       nb_tensor *const *init, nb_results *r, bool *done);
+
+/* The value of an integer scalar that is at hand. */
+bool nb_known_whole(nb_tensor *x, int64_t *value);
+
 /* How many passes a call has, and of all and of each the states and what is
  * kept: numbers, and where they begin. */
 typedef struct nb_passes {

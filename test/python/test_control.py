@@ -359,6 +359,12 @@ def test_a_mapped_predicate_selects():
 # while_loop.
 
 
+def below(i, n):
+    """Whether i, which counts from 0, is below n, asked in a way that nobody
+    counts the turns beforehand."""
+    return i * i < n * n
+
+
 def test_a_while_loop_is_the_loop():
     out = nb.while_loop(
         lambda s: s.n < 5,
@@ -369,6 +375,118 @@ def test_a_while_loop_is_the_loop():
     assert out.x["x"].tolist() == [32.0, 96.0]
     never = nb.while_loop(lambda x: x < 0, lambda x: x + 1, tensor(1.0))
     assert never.item() == 1.0
+
+
+COUNTED = {  # the test, a step, the first number, what the loop is
+    "less": (lambda i: i < 10, lambda i: i + 3, 0, "scan"),
+    "at most": (lambda i: i <= 9, lambda i: 3 + i, 0, "scan"),
+    "greater": (lambda i: i > -4, lambda i: i - 2, 5, "scan"),
+    "at least": (lambda i: i >= 1, lambda i: i + -2, 5, "scan"),
+    "the number first": (
+        lambda i: nb.greater(10, i),
+        lambda i: i + 1,
+        -2,
+        "scan",
+    ),
+    "not equal": (lambda i: i != 9, lambda i: i + 3, 0, "scan"),
+    "down to one": (lambda i: i != 1, lambda i: i - 1, 4, "scan"),
+    "at once": (lambda i: i < 0, lambda i: i + 1, 0, "scan"),
+    "an end that is a tensor": (
+        lambda i: i < nb.constant(7),
+        lambda i: i + nb.constant(2),
+        nb.constant(1),
+        "scan",
+    ),
+    "unsigned": (
+        lambda i: i < 250,
+        lambda i: i + 100,
+        nb.constant(1, dtype="uint8"),
+        "while_loop",  # 201 + 100 is 45
+    ),
+    "once round": (
+        lambda i: i != 0,
+        lambda i: i + 1,
+        nb.constant(250, dtype="uint8"),
+        "while_loop",
+    ),
+    "to the last of a dtype": (
+        lambda i: i < 127,
+        lambda i: i + 1,
+        nb.constant(120, dtype="int8"),
+        "scan",
+    ),
+    "past the last of a dtype": (
+        lambda i: i <= 120,
+        lambda i: i + 60,
+        nb.constant(50, dtype="int8"),
+        "while_loop",
+    ),
+    "a float": (lambda i: i < 3, lambda i: i + 1, 0.0, "while_loop"),
+    "doubled": (lambda i: i < 9, lambda i: i + i, 1, "while_loop"),
+    "from a number": (lambda i: i > 5, lambda i: 15 - i, 12, "while_loop"),
+    "two tests": (
+        lambda i: (i < 9) & (i < 8),
+        lambda i: i + 1,
+        0,
+        "while_loop",
+    ),
+}
+
+
+@pytest.mark.parametrize("used", [False, True])
+@pytest.mark.parametrize("case", COUNTED)
+def test_turns_that_can_be_counted(case, used):
+    goes_on, step, first, kind = COUNTED[case]
+
+    def body(s):
+        return step(s[0]), nb.sin(s[1]) + (s[0] * 0.01 if used else 0.5)
+
+    def f(x):
+        return nb.while_loop(lambda s: goes_on(s[0]), body, (first, x))
+
+    x = nb.constant([0.7, 0.2])
+    i, y = nb.constant(first), x
+    while goes_on(i).item():
+        i, y = body((i, y))
+    listing = str(nb.trace(f, x))
+    assert (kind + "(" in listing) and listing.count("_loop(") == (
+        kind == "while_loop"
+    )
+    assert ("carries=2" in listing) == (used and kind == "scan")
+    for g in (f, nb.compile(f)):
+        n, got = g(x)
+        assert (n.dtype, n.item()) == (i.dtype, i.item())
+        np.testing.assert_allclose(got.numpy(), y.numpy(), rtol=1e-6)
+    lanes = nb.vmap(f)(nb.stack([x, -x]))
+    np.testing.assert_allclose(lanes[1][0].numpy(), y.numpy(), rtol=1e-6)
+    assert lanes[0].tolist() == [i.item()] * 2
+
+
+def test_gradients_of_loops_that_are_counted():
+    def program(m, loop):
+        def loss(x, a):
+            def body(s):
+                i, x = s
+                return i + 2, m.sin(x * a) + i * x
+
+            n, x = loop(lambda s: s[0] < 7, body, (1, x))
+            return m.sum(x) * n
+
+        return loss
+
+    mine = program(nb, nb.while_loop)
+
+    def theirs(x, a):
+        for i in (1, 3, 5):
+            x = jnp.sin(x * a) + i * x
+        return jnp.sum(x) * 7
+
+    derivatives_agree(mine, theirs, np.array([0.2, 0.9]), np.array(1.3))
+
+
+def test_a_loop_of_nothing_but_its_counter():
+    assert nb.while_loop(lambda i: i < 10, lambda i: i + 4, 0).item() == 12
+    assert nb.fori_loop(0, 3, lambda i, s: s, ()) == ()
 
 
 def test_what_a_while_loop_refuses():
@@ -424,7 +542,7 @@ def test_reverse_mode_of_while_is_that_of_the_unrolled_loop():
             i, x = s
             return i + 1, nb.sin(x * a) + b * x
 
-        _, x = nb.while_loop(lambda s: s[0] < 4, body, (0, a * b))
+        _, x = nb.while_loop(lambda s: below(s[0], 4), body, (0, a * b))
         return nb.sum(x)
 
     def unrolled(a, b):
@@ -487,7 +605,7 @@ def test_while_under_transforms_against_jax():
                 x, _ = scan(lambda c, _: (m.sin(c) * a + 0.1, None), x, None, 2)
                 return i + 1, x + 0.5
 
-            _, x = while_loop(lambda s: s[0] < 3, body, (0, x))
+            _, x = while_loop(lambda s: below(s[0], 3), body, (0, x))
             return m.sum(x * x)
 
         return loss
@@ -752,7 +870,7 @@ def whiled(m, f, x):
     if m is Jax:
         return m.fori_loop(0, 2, lambda i, s: f(s), x)
     return m.while_loop(
-        lambda s: s[0] < 2, lambda s: (s[0] + 1, f(s[1])), (0, x)
+        lambda s: below(s[0], 2), lambda s: (s[0] + 1, f(s[1])), (0, x)
     )[1]
 
 
@@ -835,9 +953,7 @@ def test_loops_in_loops_begin_with_numbers_in_every_lane(way):
 
         if way == "while":
             return m.sum(whiled(m, body, x))
-        return m.sum(
-            m.scan(lambda c, _: (body(c), None), x, None, length=2)[0]
-        )
+        return m.sum(m.scan(lambda c, _: (body(c), None), x, None, length=2)[0])
 
     agree(program, np.array([0.3, 0.7, 0.45]))
     x = np.array([[0.3, 0.7], [0.15, 0.35]])
@@ -1332,7 +1448,7 @@ def back_through_while(n):
     def f(x):
         return nb.sum(
             nb.while_loop(
-                lambda s: s[1] < n,
+                lambda s: below(s[1], n),
                 lambda s: (nb.sin(s[0]), s[1] + 1),
                 (x, 0),
             )[0]

@@ -835,7 +835,7 @@ def loops(kind):
         )[0],
         "cond": lambda c, x: nb.cond(c > 0, step, lambda c, x: c, c, x),
         "while": lambda c, x: nb.while_loop(
-            lambda s: s[1] < 3,
+            lambda s: s[1] * s[1] < 9,
             lambda s: (step(s[0], x * s[0]), s[1] + 1),
             (c, nb.constant(0)),
         )[0],
@@ -882,7 +882,7 @@ def test_a_rule_in_a_while_loop_walked_back_may_call_another():
 
         def f(x):
             init = (nb.constant(0), *(x * k for k in range(1, 8)))
-            return sum(nb.while_loop(lambda s: s[0] < 2, body, init)[1:])
+            return sum(nb.while_loop(lambda s: s[0] * s[0] < 4, body, init)[1:])
 
         return f
 
