@@ -144,9 +144,6 @@ static bool run_apart(int n, nb_tensor *const *root)
 bool nb_placed_run(int n, nb_tensor **node, int nroots, nb_tensor *const *root,
                    bool *again)
 {
-    for (int k = 0; k < n; k++)
-        if (!node[k]->op && !nb_tensor_done(node[k]))
-            return nb_no_value(node[k]);
     if (!move_what_moves(n, node, nroots, root, again)) return false;
     if (*again) return true;
     if (nb_sharded_any(n, node)) return nb_sharded_run(n, node, nroots, root);

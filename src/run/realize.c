@@ -177,6 +177,18 @@ static bool run_node(nb_tensor *x)
     return ok;
 }
 
+/* Whether all that has no value yet is computed by something. */
+static bool all_computed(const plan *p)
+{
+    const nb_tensor *missing = NULL;
+    nb_graph_lock();
+    for (int i = 0; i < p->n && !missing; i++)
+        if (!p->node[i]->op && !nb_tensor_done(p->node[i]))
+            missing = p->node[i];
+    nb_graph_unlock();
+    return !missing || nb_no_value(missing);
+}
+
 /* Runs them, node by node where no program does, and lets each go as soon as it
  * has run; *again if some of what was needed has been moved, and no more. */
 static bool run_plan(plan *p, int n, nb_tensor *const *x, bool *again)
@@ -184,9 +196,10 @@ static bool run_plan(plan *p, int n, nb_tensor *const *x, bool *again)
     bool ok, done = false;
     *again = false;
     if (nb_placed_any(p->n, p->node))
-        ok = done = nb_placed_run(p->n, p->node, n, x, again);
+        ok = done =
+            all_computed(p) && nb_placed_run(p->n, p->node, n, x, again);
     else if (nb_sharded_any(p->n, p->node))
-        ok = done = nb_sharded_run(p->n, p->node, n, x);
+        ok = done = all_computed(p) && nb_sharded_run(p->n, p->node, n, x);
     else
         ok = nb_lazy_run(p->n, p->node, n, x, &done);
     for (int i = 0; i < p->n; i++) {

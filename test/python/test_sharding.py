@@ -1073,6 +1073,28 @@ def both_ways(f, *args, mesh=None, spec=("x", None)):
     return f(*laid), f(*(nb.constant(a) for a in args))
 
 
+ASKED = {
+    "bool": lambda x: x if x.sum() > 0 else -x,
+    "item": lambda x: x * x.sum().item(),
+    "numpy": lambda x: x * nb.constant(x.numpy()),
+    "mask": lambda x: x[x > 0.1],
+    "text": lambda x: x * len(f"{x.sum():.1f}"),
+    "shards": lambda x: x * len(x.shards),
+}
+
+
+@pytest.mark.parametrize("case", ASKED)
+def test_values_of_what_is_laid_out_asked_for_while_compiling(case):
+    f, a = ASKED[case], values(6)
+    x = nb.shard(nb.constant(a), line(), P("x"))
+    want = f(x).numpy()
+    with pytest.warns(RuntimeWarning, match="runs uncompiled"):
+        same(nb.compile(f)(x), want)
+    with pytest.raises(RuntimeError, match="fullgraph=True forbids"):
+        nb.compile(f, fullgraph=True)(x)
+    same(nb.compile(lambda x: x * 2)(x), a * 2)
+
+
 def test_while_loop_runs_on_blocks():
     def f(x):
         return nb.while_loop(
