@@ -43,11 +43,6 @@ void nb_samples_init(nb_samples *s, int nsymbols)
             s->size[p][k] = sizes[k][p < s->nterms ? s->power[p][k] : 3];
 }
 
-int64_t nb_samples_largest(const nb_samples *s, int symbol)
-{
-    return s->size[s->npoints - 1][symbol];
-}
-
 /* The term that is t with one power less of a symbol. */
 static int term_below(const nb_samples *s, int t, int symbol)
 {

@@ -28,9 +28,6 @@ typedef struct nb_samples {
 
 void nb_samples_init(nb_samples *s, int nsymbols);
 
-/* The largest size of a symbol among the points. */
-int64_t nb_samples_largest(const nb_samples *s, int symbol);
-
 /* A formula is nterms coefficients.  False if these values, one a point, do not
  * follow one. */
 bool nb_formula_fit(const nb_samples *s, const int64_t *value, int64_t *coef);

@@ -26,6 +26,9 @@ typedef struct holder {
     int uses; /* the list's, and one of each that runs it */
 } holder;
 
+/* Sizes, and differences between two. */
+enum { MEASURES = NB_MAX_SYMBOLS * (NB_MAX_SYMBOLS + 1) / 2 };
+
 struct nb_dynamic {
     nb_func *f;
     nb_family *family;
@@ -36,7 +39,7 @@ struct nb_dynamic {
     nb_recording outside; /* no graph: what it draws and closes over */
     pthread_mutex_t lock; /* of what follows */
     holder *first;        /* the one used last */
-    int64_t low[NB_MAX_SYMBOLS], high[NB_MAX_SYMBOLS]; /* seen */
+    int64_t low[MEASURES], high[MEASURES]; /* seen */
     int ndonated, *donated;
 };
 
@@ -238,18 +241,33 @@ static bool find_family(nb_dynamic *d, nb_func *f, int nx, nb_tensor *const *x,
 
 /* Members */
 
+/* What a function may tell sizes apart by: each of them, and which of two is
+ * larger, by how much. */
+static int measure(const nb_dynamic *d, const int64_t *size, int64_t *out)
+{
+    int n = 0;
+    for (int k = 0; k < d->samples.nsymbols; k++) {
+        out[n++] = size[k];
+        for (int j = 0; j < k; j++)
+            out[n++] = size[k] - size[j];
+    }
+    return n;
+}
+
 static bool is_seen(const nb_dynamic *d, const int64_t *size)
 {
-    for (int k = 0; k < d->samples.nsymbols; k++)
-        if (size[k] < d->low[k] || size[k] > d->high[k]) return false;
+    int64_t m[MEASURES];
+    for (int k = measure(d, size, m) - 1; k >= 0; k--)
+        if (m[k] < d->low[k] || m[k] > d->high[k]) return false;
     return true;
 }
 
 static void see(nb_dynamic *d, const int64_t *size)
 {
-    for (int k = 0; k < d->samples.nsymbols; k++) {
-        if (size[k] < d->low[k]) d->low[k] = size[k];
-        if (size[k] > d->high[k]) d->high[k] = size[k];
+    int64_t m[MEASURES];
+    for (int k = measure(d, size, m) - 1; k >= 0; k--) {
+        if (m[k] < d->low[k]) d->low[k] = m[k];
+        if (m[k] > d->high[k]) d->high[k] = m[k];
     }
 }
 
@@ -414,10 +432,10 @@ static bool settle(nb_dynamic *d, nb_tensor *const *x, const nb_recording *own)
     int64_t size[NB_MAX_SYMBOLS] = {0};
     nb_member made;
     if (!keep_outside(d, own)) return false;
-    for (int k = 0; k < d->samples.nsymbols; k++) {
-        d->low[k] = d->samples.size[0][k];
-        d->high[k] = nb_samples_largest(&d->samples, k);
-    }
+    measure(d, d->samples.size[0], d->low);
+    measure(d, d->samples.size[0], d->high);
+    for (int p = 1; p < d->samples.npoints; p++)
+        see(d, d->samples.size[p]);
     if (!sizes_of(d, x, size) || !make_recorded(d, size, own->graph, &made))
         return false;
     holder *h = add(d, size, made);

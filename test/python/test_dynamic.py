@@ -154,6 +154,18 @@ def test_two_sizes(grad):
     assert f.stats.misses == 1 and f.explain().fixed == ""
 
 
+@pytest.mark.parametrize(
+    "f", [nb.diagonal, nb.linalg.svdvals, lambda x: x[: min(x.shape)] * 2]
+)
+def test_which_of_two_sizes_is_larger(f):
+    g = nb.compile(f, dynamic_dims={0: {0: "n", 1: "m"}})
+    for n, m in ((1, 1), (5, 2), (2, 5), (3, 3), (9, 2), (4, 30), (30, 4)):
+        x = nb.reshape(nb.arange(float(n * m)), (n, m))
+        got, want = g(x), f(x)
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got.numpy(), want.numpy(), atol=1e-4)
+
+
 def test_trees_donation_and_statics():
     def step(state, batch, rate):
         def loss(w):
