@@ -273,6 +273,8 @@ struct nb_op {
     void (*release)(nb_op *op); /* NULL: the op lives for ever */
     uint64_t identity; /* made at a call: of another with the same, too; 0: it
                         * may not do what others of its name do */
+    uint64_t told; /* made at a call: of the sizes that it was told rather than
+                    * found in its inputs */
     atomic_int uses;
     struct nb_graph *region[2];
     const char *region_name[2]; /* "body" */

@@ -91,6 +91,7 @@ static void line(nb_numbers *v, nb_line *l)
     if (l->kind == NB_LINE_NUMBER && !aside) fact(v, l->number);
     if (l->kind != NB_LINE_CALL) return;
     text(v, l->op->name);
+    fact(v, (int64_t)l->op->told);
     facts(v, l->in, l->nin);
     fact(v, l->nattr);
     for (int i = 0; i < l->nattr; i++)

@@ -208,6 +208,37 @@ static uint64_t identity_of(const call_op *o, int nout, const nb_sig *sig)
     return h | 1;
 }
 
+static bool inputs_have(const nb_sig *sig, int factor)
+{
+    for (int t = 0; t < sig->nin; t++)
+        for (int d = 0; d < sig->term[t].n; d++)
+            for (int f = 0; f < sig->term[t].dim[d].n; f++)
+                if (sig->term[t].dim[d].factor[f] == factor) return true;
+    return false;
+}
+
+/* Whether inputs say how large dim d of result k is. */
+static bool is_found(const nb_sig *sig, int k, int rank, int d)
+{
+    const nb_term *term = &sig->term[sig->nin + k];
+    int among = d - (rank - term->n);
+    if (among < 0) return sig->nin > 0; /* one of the dots */
+    bool all = term->dim[among].n > 0;
+    for (int f = 0; f < term->dim[among].n; f++)
+        all = all && inputs_have(sig, term->dim[among].factor[f]);
+    return all;
+}
+
+static uint64_t told(const call_op *o, int nout, const nb_sig *sig)
+{
+    uint64_t h = 0;
+    for (int k = 0; k < nout; k++)
+        for (int d = 0; d < o->type[k].rank; d++)
+            if (!sig || !is_found(sig, k, o->type[k].rank, d))
+                h = nb_hash(h + 1, &o->type[k].shape[d], sizeof(int64_t));
+    return h;
+}
+
 bool nb_rows_record(const char *name, const nb_row_work *work, int nin,
                     nb_tensor *const *in, int nattr, const nb_named *attr,
                     int nout, const nb_type *type, nb_results *r)
@@ -235,6 +266,7 @@ bool nb_rows_record(const char *name, const nb_row_work *work, int nin,
                     .ready = true,
                     .static_sig = sig,
                     .parsed = &o->params};
+    o->op.told = told(o, nout, sig);
     if (work->there) o->op.identity = identity_of(o, nout, sig);
     bool ok = o->op.name && add_attrs(o, nattr, attr, word) &&
               nb_record_many(&o->op, nin, in, nattr, word, r);

@@ -467,6 +467,16 @@ def test_a_kernel_without_signature_runs_once_a_lane(kernels):
     close(n, [2, 2, 2])
 
 
+def test_results_of_sizes_that_a_kernel_is_told_are_of_any_size(kernels):
+    def f(x):
+        return nb.call_custom_kernel("cube", kernels, x, x.type) + x
+
+    g = nb.compile(f, dynamic_dims={0: {0: "n"}})
+    for n in (3, 5, 1, 3):
+        close(g(nb.full((n,), 2.0)), np.full(n, 10.0))
+    assert g.stats.misses == 3 and "different ops" in g.explain().fixed
+
+
 @pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0), (1, 2)])
 def test_vmap_is_a_loop(ops, axes):
     shape = {0: (5, 2, 3), 1: (2, 5, 3), None: (2, 3)}[axes[0]]
