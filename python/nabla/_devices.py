@@ -211,7 +211,12 @@ def _first() -> Device:
 
 _dtype: ContextVar[DType] = ContextVar("dtype", default=DType.float32)
 _device: ContextVar[Device | None] = ContextVar("device", default=None)
-_nabla.ask_default(_dtype.get)
+
+
+@cache
+def _ask_for_dtype() -> None:
+    """The engine asks for the default dtype, which need not be float32."""
+    _nabla.ask_default(_dtype.get)
 
 
 class Setting:
@@ -235,6 +240,7 @@ def _floating(dtype: DType | str | None) -> DType:
     found = _nabla.as_dtype(dtype)
     if found is None or not isdtype(found, "real floating"):
         raise TypeError(f"a default dtype must be floating, not {found}")
+    _ask_for_dtype()
     return found
 
 

@@ -56,6 +56,7 @@ struct nb_py_signature {
     PyObject *fixed;      /* list: leaves of the result, an int for a tensor */
     int *result;          /* by leaf of the result: which tensor, or -1 */
     int form;
+    nb_dtype real; /* the default float when it was recorded */
 };
 
 signature *nb_py_signature_keep(signature *s)
@@ -196,6 +197,7 @@ signature *nb_py_signature_new(PyObject *args)
     if (!s) return (void)PyErr_NoMemory(), NULL;
     s->uses = 1;
     s->npositional = npositional;
+    s->real = nb_default_float();
     s->names = Py_NewRef(names);
     s->defs = Py_NewRef(defs);
     s->out = Py_NewRef(out);
@@ -400,7 +402,9 @@ int nb_py_call_match(call *c, const signature *s)
 {
     Py_ssize_t named = c->names ? PyTuple_Size(c->names) : 0;
     int same = 1;
-    if (c->n != s->npositional || named != s->nargs - s->npositional) return 0;
+    if (c->n != s->npositional || named != s->nargs - s->npositional ||
+        nb_default_float() != s->real)
+        return 0;
     if (!make_room(c, s->ninputs)) return -1;
     let_donors_go(c);
     c->s = s;

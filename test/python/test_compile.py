@@ -879,6 +879,16 @@ def test_a_transformer_block_and_its_gradient():
     compiled_as(nb.grad(lambda p, x: block(p, x).sum()), p, x)
 
 
+def test_what_was_recorded_under_another_default_is_not_taken():
+    f = nb.compile(lambda i: i * 2.5)
+    i = nb.constant(3)
+    for _ in range(2):
+        with nb.default_dtype("float64"):
+            assert f(i).dtype == nb.float64
+        assert f(i).dtype == nb.float32
+    assert (f.stats.hits, f.stats.misses) == (2, 2)
+
+
 TOTALS = {
     "counted": lambda n, x: nb.sum(nb.arange(n)),
     "the largest": lambda n, x: nb.max(nb.arange(n)),
