@@ -14,8 +14,8 @@ static void plan(nb_mats_job *j)
 static bool factor_panel(const nb_mats_run *r, nb_mats w, nb_mats l, int64_t k)
 {
     int64_t n = r->j->in[0].rows, tiles = (n - k + PANEL - 1) / PANEL;
-    int64_t threads = n > PANEL ? 256 : nb_mats_threads(n * n / 4, 256);
-    size_t shared = 2 * PANEL * (PANEL + 1) * r->j->item;
+    int64_t threads = nb_mats_threads(4 * n, 256);
+    size_t shared = (2 * PANEL * (PANEL + 1) + 3 * PANEL) * r->j->item;
     char *failed = nb_mats_at(r, FAILED);
     void *args[] = {&w, &l, &n, &k, &tiles, &failed};
     return nb_mats_launch(r, NB_K_cholesky_panel, r->j->count * tiles, threads,

@@ -18,6 +18,7 @@ static const struct {
 static void write_types(nb_text *t, nb_dtype d)
 {
     bool single = d == NB_F32;
+    nb_text_add(t, "#define UNROLL _Pragma(\"unroll\")\n");
     nb_text_add(t, "#define T %s\n", single ? "float" : "double");
     nb_text_add(t, "#define ABS %s\n", single ? "fabsf" : "fabs");
     nb_text_add(t, "#define SQRT %s\n", single ? "sqrtf" : "sqrt");
