@@ -26,10 +26,10 @@ bool nb_mats_solve(const nb_mats_run *r, nb_mats t, bool upper, bool unit,
         x = backwards(r, x, n, false);
     }
     for (int64_t k = 0; ok && k < n; k += PANEL) {
-        int64_t left = n - k - PANEL, threads = nb_mats_threads(n * 32, 256);
+        int64_t left = n - k - PANEL;
         void *args[] = {&t, &x, &n, &cols, &k, &one, &tiles};
         ok = nb_mats_launch(r, NB_K_triangle_solve, r->j->count * tiles,
-                            threads, shared, args);
+                            4 * COLUMNS, shared, args);
         if (!ok || left <= 0) break;
         ok = nb_mats_multiply(r, nb_mats_from(r, t, k + PANEL, k),
                               nb_mats_from(r, x, k, 0),
