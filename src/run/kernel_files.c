@@ -86,17 +86,22 @@ static bool included(const char *line, const char *path, char to[PATH_MAX])
     return all < PATH_MAX;
 }
 
+/* Where the next line begins, NULL behind the last. */
+static const char *next_line(const char *line)
+{
+    const char *end = strchr(line, '\n');
+    return end ? end + 1 : NULL;
+}
+
 static bool read_includes(reading *r, const char *text, const char *path,
                           int depth)
 {
     char inner[PATH_MAX];
     bool folder;
-    for (const char *line = text; line; line = strchr(line, '\n')) {
-        line += line != text; /* the line break */
+    for (const char *line = text; line; line = next_line(line))
         if (included(line, path, inner) && exists(inner, &folder) && !folder &&
             !is_seen(r, inner) && !read_source(r, inner, depth + 1))
             return false;
-    }
     return true;
 }
 

@@ -755,6 +755,18 @@ def test_changed_sources_and_headers_are_compiled_again(tmp_path):
     close(nb.call_custom_kernel("k", tmp_path, x, x.type), V * 2)
 
 
+@pytest.mark.usefixtures("cpu")
+def test_a_source_may_begin_with_empty_lines(tmp_path):
+    x = nb.constant(V)
+    source, header = tmp_path / "k.c", tmp_path / "by.h"
+    source.write_text(
+        "\n\n" + HEADER + '\n#include "by.h"\nNB_MAP1(k, x, x + BY)\n'
+    )
+    for by in (1, 2):
+        header.write_text(f"\n#define BY {by}\n")
+        close(nb.call_custom_kernel("k", source, x, x.type), V + by)
+
+
 # Processes
 
 PROGRAM = """
