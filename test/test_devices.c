@@ -103,6 +103,11 @@ CARD_TEST(memory_of_others_is_borrowed, "")
     need(!nb_borrow_on(1, NB_F32, 1, (int64_t[]){-1}, NULL, data, count,
                        &released));
     nb_error_clear();
+    need(!nb_borrow_on(1, NB_F32, 1, (int64_t[]){2}, NULL, NULL, count,
+                       &released));
+    need(nb_error_code() == NB_EVALUE &&
+         strstr(nb_error_message(), "borrow: the data of shape (2,) is NULL"));
+    nb_error_clear();
     need(released == 1);
     float own[2] = {3, 4};
     y = nb_borrow_on(0, NB_F32, 1, (int64_t[]){2}, NULL, own, NULL, NULL);

@@ -244,6 +244,25 @@ static void borrowed_memory_is_released_once(void **state)
     nb_drop(row);
 }
 
+static void elements_need_memory(void **state)
+{
+    (void)state;
+    releases = 0;
+    assert_null(nb_borrow(NB_F32, 2, (int64_t[]){2, 3}, NULL, NULL, release,
+                          &releases));
+    expect_error(NB_EVALUE, "borrow: the data of shape (2, 3) is NULL");
+    assert_null(nb_borrow(NB_F32, 0, NULL, NULL, NULL, release, &releases));
+    expect_error(NB_EVALUE, "borrow: the data of shape () is NULL");
+    assert_null(nb_constant(NB_F32, 1, (int64_t[]){3}, NULL));
+    expect_error(NB_EVALUE, "constant: the data of shape (3,) is NULL");
+    assert_int_equal(releases, 0);
+    nb_scope_open();
+    assert_non_null(nb_borrow(NB_F32, 2, (int64_t[]){0, 3}, NULL, NULL, release,
+                              &releases));
+    nb_scope_close(0, NULL);
+    assert_int_equal(releases, 1);
+}
+
 static nb_tensor *from_here(nb_tensor *x)
 {
     return nb_exp(x);
@@ -378,6 +397,7 @@ int main(void)
         SENTENCE(dtypes_combine_as_tabled),
         SENTENCE(views_share_the_buffer),
         SENTENCE(borrowed_memory_is_released_once),
+        SENTENCE(elements_need_memory),
         SENTENCE(a_node_knows_the_place_that_made_it),
         SENTENCE(empty_and_scalar_tensors_work),
         SENTENCE(a_wrong_listing_is_refused_with_its_line),

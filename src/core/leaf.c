@@ -29,12 +29,23 @@ static bool shape_of(nb_shape *s, const char *who, nb_dtype d, int rank,
     return nb_shape_check(s, d, who);
 }
 
+/* Only what has no elements may do without memory. */
+static bool has_data(const nb_shape *s, const char *who, const void *data)
+{
+    int64_t n;
+    return data || (nb_shape_count(s, &n) && n == 0) ||
+           nb_fail(NB_EVALUE, "%s: the data of shape %s is NULL", who,
+                   nb_shape_text(s));
+}
+
 nb_tensor *nb_constant(nb_dtype dtype, int rank, const int64_t *shape,
                        const void *data)
 {
     nb_shape s;
     int64_t n;
-    if (!shape_of(&s, "constant", dtype, rank, shape)) return NULL;
+    if (!shape_of(&s, "constant", dtype, rank, shape) ||
+        !has_data(&s, "constant", data))
+        return NULL;
     nb_shape_count(&s, &n);
     size_t bytes = (size_t)n * nb_dtype_size(dtype);
     nb_buffer *b = nb_buffer_new(bytes);
@@ -51,7 +62,9 @@ nb_tensor *nb_borrow(nb_dtype dtype, int rank, const int64_t *shape,
                      void (*release)(void *owner), void *owner)
 {
     nb_shape s;
-    if (!shape_of(&s, "borrow", dtype, rank, shape)) return NULL;
+    if (!shape_of(&s, "borrow", dtype, rank, shape) ||
+        !has_data(&s, "borrow", data))
+        return NULL;
     nb_buffer *b = nb_alloc(sizeof *b);
     if (!b) return NULL;
     *b = (nb_buffer){.refs = 1, .data = data, .owner = owner};

@@ -202,6 +202,7 @@ def test_offers_that_are_refused() -> None:
         {"typestr": None},
         {"data": None},
         {"data": (64, False)},
+        {"data": (0, False)},
         {"data": (at + 2, False)},
         {"strides": (3,)},
         {"strides": (4,)},
