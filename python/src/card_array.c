@@ -180,11 +180,33 @@ static nb_tensor *borrowed_on(offered *m, int device)
     return x;
 }
 
-/* Nobody says which card; the address tells.  What has no elements may be on
- * any. */
+static bool is_empty(const offered *m)
+{
+    for (int d = 0; d < m->rank; d++)
+        if (m->size[d] == 0) return true;
+    return false;
+}
+
+/* Without an address the stream tells, which is of one card.  All cards have
+ * those by default: then it is the default device, or the first card. */
+static nb_tensor *borrowed_empty(offered *m)
+{
+    void *stream = (void *)(uintptr_t)m->stream;
+    int wanted = nb_default_device();
+    m->device = wanted ? wanted : 1;
+    for (int d = 1; d < nb_devices(); d++) {
+        if (nb_device_after(m->device, stream) == NB_OK) break;
+        nb_error_clear();
+        m->device = d;
+    }
+    return borrowed_on(m, m->device);
+}
+
+/* Nobody says which card; the address tells. */
 static nb_tensor *borrowed(offered *m)
 {
     nb_tensor *x = NULL;
+    if (!m->data && is_empty(m)) return borrowed_empty(m);
     for (int d = 1; d < nb_devices() && !x; d++) {
         if (d > 1) nb_error_clear();
         x = borrowed_on(m, d);

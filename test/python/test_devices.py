@@ -175,3 +175,25 @@ def test_a_capsule_of_another_device() -> None:
     assert lines[4].startswith("ValueError: ")
     assert "is not memory of gpu:0" in lines[4]
     assert lines[1::2] == ["cpu: 6.0"] * 3
+
+
+@simulated
+def test_arrays_of_cuda_without_elements_are_where_they_were() -> None:
+    said = run(
+        "class Offer:\n"
+        "    def __init__(self, x, **other):\n"
+        "        self.x = x\n"
+        "        self.__cuda_array_interface__ = (\n"
+        "            x.__cuda_array_interface__ | other)\n"
+        "def there(offer):\n"
+        "    print(nb.asarray(offer, copy=False).device.id, end=' ')\n"
+        "for k in (0, 1):\n"
+        "    x = nb.zeros((0, 4), device=f'gpu:{k}')\n"
+        "    there(Offer(x))\n"
+        "    print((x + Offer(x)).device.id, end=' ')\n"
+        "    there(Offer(x, stream=None))\n"
+        "    with nb.default_device(f'gpu:{k}'):\n"
+        "        there(Offer(x, stream=None))\n",
+        **SIMULATED | {"NABLA_SIM_CARDS": "2"},
+    )
+    assert said == "0 0 0 0 1 1 0 1 "

@@ -190,6 +190,8 @@ def test_arrays_of_cuda_are_taken() -> None:
         assert nb.asarray(Offer(x, stream=stream)).shape == (3, 4)
     none = nb.asarray(Offer(x, shape=(0, 4), strides=None), copy=False)
     assert none.shape == (0, 4) and none.device == GPU
+    nowhere = nb.asarray(Offer(none), copy=False)
+    assert nowhere.shape == (0, 4) and nowhere.device == GPU
     del x
     assert ((y * 2).numpy() == a * 2).all()
 
