@@ -95,6 +95,43 @@ CARD_TEST(no_nvrtc, "NABLA_NVRTC=none NABLA_CACHE_DIR=/nowhere")
     the_cpu_computes();
 }
 
+static nb_status doubled(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                         nb_tensor **y)
+{
+    (void)ctx, (void)nx;
+    y[0] = nb_mul(x[0], nb_num(2));
+    return *ny = 1, NB_OK;
+}
+
+/* Of tangents and cotangents, too. */
+CARD_TEST(derivatives_apart, "")
+{
+    cards_first();
+    need(nb_scope_open() == NB_OK);
+    nb_tensor *x = there(), *here = nb_to_device(x, 0), *y[2];
+    nb_func *f = nb_func_new(doubled, NULL);
+    int n = 2;
+    need(nb_func_call(nb_vjp(f, 1), 2, (nb_tensor *[]){x, here}, &n, y) ==
+         NB_EVALUE);
+    need(error_says(NB_EVALUE, "vjp: a cotangent must be on the same device as "
+                               "its value, not on cpu and gpu:0 (to_device "
+                               "moves one)"));
+    n = 2;
+    need(nb_func_call(nb_jvp(f), 2, (nb_tensor *[]){here, x}, &n, y) ==
+         NB_EVALUE);
+    need(error_says(NB_EVALUE, "jvp: a tangent must be on the same device as "
+                               "its value, not on gpu:0 and cpu"));
+    need(nb_require_grad(x) == NB_OK);
+    need(nb_backward(nb_neg(x), here, false) == NB_EVALUE);
+    need(error_says(NB_EVALUE, "same device"));
+    nb_tensor *sum = nb_reduce_sum(x, -1, NULL, false);
+    need(nb_backward(sum, nb_num(3), false) == NB_OK && nb_grad_of(x));
+    need(nb_backward(sum, nb_scalar_float(3, NB_F32), false) == NB_OK);
+    need(nb_device_of(nb_grad_of(x)) == 1);
+    nb_grad_clear(x);
+    nb_scope_close(0, NULL);
+}
+
 CARD_TEST(operands_apart, "")
 {
     cards_first();
@@ -242,6 +279,7 @@ int main(void)
         cmocka_unit_test(an_old_driver),
         cmocka_unit_test(no_nvrtc),
         cmocka_unit_test(operands_apart),
+        cmocka_unit_test(derivatives_apart),
         cmocka_unit_test(a_full_card),
         cmocka_unit_test(a_program_too_large),
         cmocka_unit_test(a_kernel_that_faults),

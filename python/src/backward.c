@@ -203,7 +203,8 @@ static PyObject *method(PyObject *o, PyObject *args, PyObject *kwargs)
     ENTER;
     nb_tensor *y = nb_give(nb_keep(nb_py_get(o))), *ct = NULL;
     bool ok = y;
-    if (ok && gradient != Py_None) ok = (ct = nb_py_operand(gradient));
+    if (ok && gradient != Py_None)
+        ok = (ct = nb_py_operand_beside(gradient, o));
     ok = ok && run(1, &y, &ct, create_graph, accumulate);
     if (!ok) nb_py_raise();
     LEAVE;

@@ -207,8 +207,21 @@ static bool push_node(walk *w, slot *s)
     return ok;
 }
 
+/* Where x is, as operands are: numbers and tensors without axes on the CPU go
+ * there, and what lies on a mesh is met there. */
+static nb_tensor *beside(const char *what, nb_tensor *u, const nb_tensor *x)
+{
+    bool free = nb_tensor_is_number(u) || nb_tensor_is_number(x);
+    if (u->device == x->device || free || u->sharding || x->sharding) return u;
+    if (!u->device && !u->rank) return nb_to_device(u, x->device);
+    return nb_fail(NB_EVALUE,
+                   "%s must be on the same device as its value, not on %s and "
+                   "%s (to_device moves one)",
+                   what, nb_device_name(u->device), nb_device_name(x->device));
+}
+
 /* What moves along with x, in its dtype: nothing if x is of integers, an error
- * if it has another shape. */
+ * if it has another shape or is elsewhere. */
 static bool fit(const char *what, nb_tensor *u, const nb_tensor *x,
                 nb_tensor **to)
 {
@@ -221,7 +234,8 @@ static bool fit(const char *what, nb_tensor *u, const nb_tensor *x,
     if (!same)
         return nb_fail(NB_EVALUE, "%s of shape %s for a value of shape %s",
                        what, nb_shape_text(&a), nb_shape_text(&b));
-    return (*to = nb_cast(u, (nb_dtype)x->dtype));
+    u = beside(what, u, x);
+    return u && (*to = nb_cast(u, (nb_dtype)x->dtype));
 }
 
 static bool push(walk *w, int nx, nb_tensor *const *x, nb_tensor *const *u,

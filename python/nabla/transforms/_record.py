@@ -69,6 +69,13 @@ def as_tensor(who: str, what: str, x: Any) -> Tensor:
         ) from None
 
 
+def as_tensor_beside(who: str, what: str, x: Any, y: Tensor) -> Tensor:
+    """The same; what is no tensor yet goes to where y is, as operands do."""
+    if isinstance(x, _nabla.Tensor):
+        return x
+    return _nabla.to_device(as_tensor(who, what, x), _nabla.device_of(y))
+
+
 def as_tensors(
     who: str, what: str, tree: Any
 ) -> tuple[list[Tensor], PyTreeDef]:
@@ -207,7 +214,7 @@ class Recording:
         found = matched(who, what, like, trees)
         for i in self._at:
             if found[i] is not None:
-                found[i] = as_tensor(who, what, found[i])
+                found[i] = as_tensor_beside(who, what, found[i], self.leaves[i])
         return found
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from functools import wraps
 
 from .. import _nabla
-from ._record import Recording, as_tensor, as_tensors, finished, matched
+from ._record import (
+    Recording,
+    as_tensor_beside,
+    as_tensors,
+    finished,
+    matched,
+)
 from .jvp import jvp
 from .utils import resolve_argnums
 
@@ -120,6 +126,7 @@ def backward(
     if cotangents is not None:
         ct = matched("backward", "cotangents", outputs, cotangents)
     ct = [
-        c if c is None else as_tensor("backward", "a cotangent", c) for c in ct
+        c if c is None else as_tensor_beside("backward", "a cotangent", c, at)
+        for c, at in zip(ct, y, strict=True)
     ]
     _nabla.backward_all(y, ct, create_graph)

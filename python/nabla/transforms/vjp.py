@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._record import Recording, as_tensor, finished, matched
+from ._record import Recording, as_tensor_beside, finished, matched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ def vjp(
     def pullback(ct: Any) -> tuple[Any, ...]:
         found = matched("vjp", "the cotangent", record.value, ct)
         given = [
-            c if c is None else as_tensor("vjp", "the cotangent", c)
-            for c in found
+            c if c is None else as_tensor_beside("vjp", "the cotangent", c, y)
+            for c, y in zip(found, record.results, strict=True)
         ]
         pulled: tuple[Any, ...] = finished(record.pull(given), create_graph)
         return pulled

@@ -111,6 +111,40 @@ def test_operands_are_together() -> None:
     assert (np.arange(3) + y).device == GPU
 
 
+def test_derivatives_are_where_their_values_are() -> None:
+    def twice(x: nb.Tensor) -> nb.Tensor:
+        return x * 2.0
+
+    x = nb.constant([1.0, 2.0, 3.0], device="gpu", requires_grad=True)
+    ones = np.ones(3, "float32")
+    here, there = nb.constant(ones), nb.constant(ones, device="gpu")
+    for f in (
+        lambda: nb.vjp(twice, x)[1](here),
+        lambda: nb.vjp(twice, here)[1](there),
+        lambda: nb.jvp(twice, (x,), (here,)),
+        lambda: nb.jvp(twice, (here,), (there,)),
+        lambda: nb.linearize(twice, x)[1](here),
+        lambda: twice(x).backward(here),
+        lambda: nb.backward(twice(x), here),
+    ):
+        with pytest.raises(ValueError, match="same device"):
+            f()
+    for given in (there, ones):
+        twice(x).backward(given)
+        for g in (
+            x.grad,
+            nb.vjp(twice, x)[1](given)[0],
+            nb.jvp(twice, (x,), (given,))[1],
+        ):
+            assert g is not None and g.device == GPU
+            assert g.tolist() == [2.0, 2.0, 2.0]
+    nb.backward(twice(x), ones)
+    for scale in (3.0, nb.constant(3.0)):
+        twice(x).sum().backward(scale)
+        assert x.grad is not None and x.grad.device == GPU
+        assert x.grad.tolist() == [6.0, 6.0, 6.0]
+
+
 # Reading.
 
 
