@@ -112,6 +112,27 @@ static void null_in_gives_null_out_and_keeps_the_first_cause(void **state)
     expect_error(NB_EVALUE, "add: shapes (3,) and (2,) do not fit");
 }
 
+static void nothing_is_watched_of_what_failed(void **state)
+{
+    (void)state;
+    nb_tensor *x[] = {vector(3, one_two_three), NULL};
+    assert_false(nb_is_watched(2, x));
+    assert_false(nb_is_watched(1, x + 1));
+}
+
+static void elements_are_read_as_a_dtype(void **state)
+{
+    (void)state;
+    float got[3] = {0};
+    nb_tensor *x = vector(3, one_two_three);
+    assert_int_equal(nb_read(x, (nb_dtype)77, got), NB_ETYPE);
+    expect_error(NB_ETYPE, "read: 77 is not a dtype");
+    assert_int_equal(nb_read(x, (nb_dtype)-1, got), NB_ETYPE);
+    expect_error(NB_ETYPE, "read: -1 is not a dtype");
+    assert_int_equal(nb_read(x, NB_NOTYPE, got), NB_OK);
+    assert_memory_equal(got, one_two_three, sizeof got);
+}
+
 static void realising_nothing_is_an_error(void **state)
 {
     (void)state;
@@ -388,6 +409,8 @@ int main(void)
         SENTENCE(a_loop_of_realised_steps_does_not_grow),
         SENTENCE(a_long_chain_is_realised_and_freed),
         SENTENCE(null_in_gives_null_out_and_keeps_the_first_cause),
+        SENTENCE(nothing_is_watched_of_what_failed),
+        SENTENCE(elements_are_read_as_a_dtype),
         SENTENCE(realising_nothing_is_an_error),
         SENTENCE(an_op_without_a_scope_says_so),
         SENTENCE(a_scope_hands_results_to_the_one_around_it),

@@ -132,6 +132,11 @@ static void coordinates_on_parts(void **state)
         assert_int_equal(n, strlen(text));
         assert_string_equal(text, i == 5 ? "x" : rows[i].text);
     }
+    const nb_axis none[] = {{0, 1, 0}, {0, 0, 2}, {0, 1, 16}, {7, 1, 2}};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        assert_int_equal(nb_axis_coordinate(m, none[i], 6), -1);
+    assert_int_equal(nb_axis_coordinate(m, (nb_axis){0, 1, 8}, 8), -1);
+    assert_int_equal(nb_axis_coordinate(NULL, (nb_axis){0, 1, 8}, 0), -1);
 }
 
 /* T05 */

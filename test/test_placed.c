@@ -273,6 +273,9 @@ static void laid_out_like_another(void **state)
     assert_ptr_equal(nb_reshard_like(y, x), y);
     nb_tensor *plain = counted(4, 2);
     assert_ptr_equal(nb_reshard_like(plain, plain), plain);
+    assert_null(nb_reshard_like(plain, NULL));
+    assert_null(nb_reshard_like(NULL, x));
+    assert_null(nb_sharding(NULL));
 }
 
 static void meshes_of_other_devices_are_refused_at_the_call(void **state)

@@ -1164,6 +1164,22 @@ static void tapes(void)
     nb_tape_drop(t);
     expect(all_closed(), "a tape may be dropped while it is open");
     t = nb_tape_open(1, &x, &in);
+    FAILS("an open tape is not pulled", nb_tape_pull(t, &ct, &cx) == NB_OK,
+          NB_EVALUE, "the tape is not closed");
+    FAILS("nor by ones", nb_tape_pull(t, NULL, &cx) == NB_OK, NB_EVALUE,
+          "the tape is not closed");
+    FAILS("nor pushed", nb_tape_push(t, &ct, &uy) == NB_OK, NB_EVALUE,
+          "the tape is not closed");
+    FAILS("and has no jacobian", nb_tape_jacobian(t, false, 0, 0, &uy) == NB_OK,
+          NB_EVALUE, "the tape is not closed");
+    y = nb_square(in);
+    expect(nb_tape_close(t, 1, &y) == NB_OK, "it can still be closed");
+    FAILS("once", nb_tape_close(t, 1, &y) == NB_OK, NB_EVALUE,
+          "the tape is closed already");
+    expect(nb_tape_pull(t, &ct, &cx) == NB_OK, "and is pulled");
+    SAYS("then", cx, 2, 40);
+    nb_tape_drop(t);
+    t = nb_tape_open(1, &x, &in);
     y = nb_square(in);
     nb_realize(y);
     nb_tape_close(t, 1, &y);

@@ -94,7 +94,7 @@ typedef struct nb_axis {
 NB_API nb_status nb_axis_parse(const nb_mesh *m, const char *text, nb_axis *a);
 NB_API int nb_axis_text(const nb_mesh *m, nb_axis a, char *text, size_t room);
 
-/* Where a position is along it. */
+/* Where a position is along it; -1 if the mesh has no such part or position. */
 NB_API int nb_axis_coordinate(const nb_mesh *m, nb_axis a, int position);
 
 /* What a spec says, as plain data: axes are texts as above. */

@@ -10,6 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 
+static bool is_dtype(nb_dtype d, const char *who)
+{
+    return (d > NB_NOTYPE && d < NB_NDTYPES) ||
+           nb_fail(NB_ETYPE, "%s: %d is not a dtype", who, (int)d);
+}
+
 static bool shape_of(nb_shape *s, const char *who, nb_dtype d, int rank,
                      const int64_t *size)
 {
@@ -18,8 +24,7 @@ static bool shape_of(nb_shape *s, const char *who, nb_dtype d, int rank,
     if (rank < 0 || rank > NB_MAX_RANK)
         return nb_fail(NB_EVALUE, "%s: rank %d is not in 0 to %d", who, rank,
                        NB_MAX_RANK);
-    if (d <= NB_NOTYPE || d >= NB_NDTYPES)
-        return nb_fail(NB_ETYPE, "%s: %d is not a dtype", who, (int)d);
+    if (!is_dtype(d, who)) return false;
     for (int k = 0; k < rank; k++) {
         if (size[k] < 0)
             return nb_fail(NB_EVALUE, "%s: axis %d has size %lld", who, k,
@@ -299,6 +304,7 @@ static nb_status read_from_card(nb_tensor *x, nb_dtype as, void *to)
 nb_status nb_read(nb_tensor *x, nb_dtype as, void *to)
 {
     int64_t stride[NB_MAX_RANK];
+    if (as && !is_dtype(as, "read")) return NB_STATUS(false);
     if (x && x->device) return read_from_card(x, as, to);
     const char *from = nb_data(x, stride);
     if (!from) return nb_error_code() ? nb_error_code() : NB_ERUNTIME;

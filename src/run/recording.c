@@ -124,6 +124,6 @@ bool nb_is_watched(int nx, nb_tensor *const *x)
     nb_lanes_open(&lanes);
     if (innermost || lanes || nb_traces_open()) return true;
     for (int i = 0; i < nx; i++)
-        if (x[i]->nlanes || is_recorded(x[i])) return true;
+        if (x[i] && (x[i]->nlanes || is_recorded(x[i]))) return true;
     return false;
 }

@@ -37,6 +37,9 @@ void nb_walk_end(uint64_t bit);
  * of cotangents alone pass through. */
 nb_tape *nb_tape_open_inner(int nx, nb_tensor *const *x, nb_tensor **fresh);
 
+/* Whether it is; if not, an error. */
+bool nb_tape_is_closed(const nb_tape *t);
+
 /* What a closed tape leads from and to; their number. */
 int nb_tape_inputs(const nb_tape *t, nb_tensor *const **x);
 int nb_tape_results(const nb_tape *t, nb_tensor *const **y);

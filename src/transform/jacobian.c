@@ -281,7 +281,7 @@ nb_status nb_tape_jacobian(nb_tape *t, bool back, int k, int64_t rows,
 {
     sweep s = {.tape = t, .back = back, .k = k};
     nb_tensor *const *x, *const *y;
-    if (!t) return NB_STATUS(false);
+    if (!nb_tape_is_closed(t)) return NB_STATUS(false);
     int nx = nb_tape_inputs(t, &x), ny = nb_tape_results(t, &y);
     s.from = back ? y : x;
     s.to = back ? x : y;

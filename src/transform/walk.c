@@ -30,6 +30,7 @@ typedef struct walk {
 struct nb_tape {
     uint64_t bit; /* 0 once closed */
     bool inner;   /* within a rule: as they are */
+    bool whole;   /* closed, with all that lies between in w */
     int nx, ny;
     nb_tensor **x, **y;
     walk w;
@@ -401,6 +402,8 @@ nb_tape *nb_tape_open_inner(int nx, nb_tensor *const *x, nb_tensor **fresh)
 nb_status nb_tape_close(nb_tape *t, int ny, nb_tensor *const *y)
 {
     if (!t) return NB_STATUS(false);
+    if (!t->bit)
+        return NB_STATUS(nb_fail(NB_EVALUE, "the tape is closed already"));
     t->y = kept(ny, y, t->inner);
     t->ny = t->y ? ny : 0;
     t->w.bit = t->bit;
@@ -413,7 +416,13 @@ nb_status nb_tape_close(nb_tape *t, int ny, nb_tensor *const *y)
     nb_graph_unlock();
     nb_trace_close(t->bit);
     t->bit = 0;
+    t->whole = ok;
     return NB_STATUS(ok);
+}
+
+bool nb_tape_is_closed(const nb_tape *t)
+{
+    return t && (t->whole || nb_fail(NB_EVALUE, "the tape is not closed"));
 }
 
 /* Derivatives that are numbers, which are nowhere, go where their tensors
@@ -429,7 +438,8 @@ static bool place(int n, nb_tensor *const *x, nb_tensor **g)
 
 nb_status nb_tape_push(nb_tape *t, nb_tensor *const *u, nb_tensor **uy)
 {
-    return NB_STATUS(t && push(&t->w, t->nx, t->x, u, t->ny, t->y, uy) &&
+    return NB_STATUS(nb_tape_is_closed(t) &&
+                     push(&t->w, t->nx, t->x, u, t->ny, t->y, uy) &&
                      place(t->ny, t->y, uy));
 }
 
@@ -446,7 +456,7 @@ static bool pull_ones(nb_tape *t, nb_tensor **cx)
 
 nb_status nb_tape_pull(nb_tape *t, nb_tensor *const *ct, nb_tensor **cx)
 {
-    return NB_STATUS(t &&
+    return NB_STATUS(nb_tape_is_closed(t) &&
                      (ct ? pull(&t->w, t->nx, t->x, t->ny, t->y, ct, cx)
                          : pull_ones(t, cx)) &&
                      place(t->nx, t->x, cx));

@@ -141,7 +141,7 @@ nb_tensor *(*const nb_layer)(nb_tensor *y, const nb_tensor *x) = lay_like;
 
 const nb_spec *nb_sharding(const nb_tensor *x)
 {
-    return x->sharding;
+    return x ? x->sharding : NULL;
 }
 
 /* An axis that a vmap around lies on is not there inside it. */
@@ -163,7 +163,7 @@ static bool is_free(const nb_spec *s)
 
 nb_tensor *nb_reshard_like(nb_tensor *y, const nb_tensor *x)
 {
-    return nb_laid_like(y, x);
+    return x ? nb_laid_like(y, x) : NULL;
 }
 
 /* Whether the spec is about hidden axes too. */

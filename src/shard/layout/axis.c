@@ -69,8 +69,11 @@ bool nb_axis_use(const nb_mesh *m, nb_uses *u, nb_axis a)
 
 int nb_axis_coordinate(const nb_mesh *m, nb_axis a, int position)
 {
-    int rest = m->size[a.axis] / (a.pre * a.size);
-    return nb_mesh_coordinate(m, position, a.axis) / rest % a.size;
+    int64_t blocks = (int64_t)a.pre * a.size;
+    int at = m ? nb_mesh_coordinate(m, position, a.axis) : -1;
+    if (at < 0 || !blocks || blocks > m->size[a.axis]) return -1;
+    int rest = m->size[a.axis] / (int)blocks;
+    return at / rest % a.size;
 }
 
 int64_t nb_cut_count(const nb_cut *l)
