@@ -337,6 +337,90 @@ static void a_wrong_listing_is_refused_with_its_line(void **state)
     expect_error(NB_EVALUE, "an earlier line");
 }
 
+/* What failed to be made, handed on: the first cause stays. */
+static void a_graph_that_is_none_is_empty(void **state)
+{
+    nb_graph *g = NULL;
+    nb_line_info line;
+    nb_arg arg;
+    nb_value value;
+    (void)state;
+    assert_int_equal(nb_graph_parse("fun", &g), NB_EVALUE);
+    assert_int_equal(nb_graph_calls(g) + nb_graph_inputs(g), 0);
+    assert_int_equal(nb_graph_results(g) + nb_graph_lines(g), 0);
+    assert_int_equal(nb_graph_result(g, 0), -1);
+    assert_false(nb_graph_line(g, 0, &line));
+    assert_false(nb_graph_attr(g, 0, 0, &arg, &value));
+    assert_null(nb_graph_region(g, 0, 0));
+    assert_null(nb_graph_region_name(g, 0, 0));
+    assert_string_equal(nb_graph_source(g, 0), "");
+    assert_null(nb_graph_value(g, 0));
+    assert_null(nb_graph_text(g));
+    assert_null(nb_graph_type_text(g, 0));
+    assert_null(nb_graph_number_text(g, 0));
+    assert_int_equal(nb_graph_hash(g), 0);
+    assert_true(isnan(nb_graph_flops(g)));
+    assert_int_equal(nb_graph_check(g), NB_EVALUE);
+    assert_int_equal(nb_graph_run(g, 0, NULL, NULL), NB_EVALUE);
+    nb_graph_free(g);
+    expect_error(NB_EVALUE, "expected fn");
+}
+
+static nb_status refusing(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                          nb_tensor **y)
+{
+    (void)ctx, (void)nx, (void)x, (void)ny, (void)y;
+    nb_error_raise(NB_EKEY, "not today");
+    return NB_EKEY;
+}
+
+static void an_executable_that_is_none_does_nothing(void **state)
+{
+    nb_executable *e = NULL;
+    nb_explanation *of = NULL;
+    nb_explain_row row;
+    nb_tensor *x = vector(3, one_two_three), *y;
+    int ny = 1, loops = 1;
+    (void)state;
+    nb_func *f = nb_func_new(refusing, NULL);
+    assert_int_equal(nb_executable_new(f, 1, &x, &e), NB_EKEY);
+    assert_null(nb_executable_keep(e));
+    assert_int_equal(nb_executable_load(e), NB_EKEY);
+    assert_string_equal(nb_executable_fixed(e), "");
+    assert_string_equal(nb_executable_trouble(e), "");
+    assert_false(nb_executable_takes(e, 0, x) || nb_executable_is_small(e));
+    assert_int_equal(nb_executable_run(e, 1, &x, &ny, &y), NB_EKEY);
+    assert_int_equal(nb_executable_donate(e, 0, NULL), NB_EKEY);
+    assert_null(nb_executable_text(e, "plan"));
+    assert_int_equal(nb_executable_results(e), 0);
+    assert_int_equal(nb_executable_steps(e, &loops) + loops, 0);
+    assert_true(isnan(nb_executable_flops(e)));
+    assert_int_equal(nb_executable_memory(e).peak, 0);
+    assert_int_equal(nb_executable_explain(e, &of), NB_EKEY);
+    assert_int_equal(nb_executable_budget(e, 1), NB_EKEY);
+    assert_int_equal(nb_explanation_rows(of), 0);
+    assert_false(nb_explanation_row(of, 0, &row));
+    assert_int_equal(nb_explanation_total(of, NULL, NULL), 0);
+    assert_null(nb_explanation_text(of));
+    nb_explanation_drop(of);
+    nb_executable_drop(e);
+    expect_error(NB_EKEY, "not today");
+}
+
+static void an_op_that_is_none_has_no_name(void **state)
+{
+    nb_op *op = nb_op_find("no_such_op");
+    nb_arg arg;
+    (void)state;
+    assert_null(nb_op_name(op));
+    assert_string_equal(nb_op_doc(op), "");
+    assert_string_equal(nb_op_example(op), "");
+    assert_string_equal(nb_op_signature(op), "");
+    assert_string_equal(nb_op_params(op), "");
+    assert_int_equal(nb_op_results(op), 0);
+    assert_false(nb_op_is_public(op) || nb_op_arg(op, 0, &arg));
+}
+
 static void equal_programs_have_equal_hashes(void **state)
 {
     nb_graph *a, *b, *c;
@@ -424,6 +508,9 @@ int main(void)
         SENTENCE(a_node_knows_the_place_that_made_it),
         SENTENCE(empty_and_scalar_tensors_work),
         SENTENCE(a_wrong_listing_is_refused_with_its_line),
+        SENTENCE(a_graph_that_is_none_is_empty),
+        SENTENCE(an_executable_that_is_none_does_nothing),
+        SENTENCE(an_op_that_is_none_has_no_name),
         SENTENCE(equal_programs_have_equal_hashes),
         SENTENCE(a_shelf_lets_go_of_what_was_used_longest_ago),
         SENTENCE(the_block_cache_gives_memory_back),

@@ -683,6 +683,30 @@ static void null_means_failed(void **state)
     assert_null(nb_spec_fit(NULL, 0, NULL));
     assert_int_equal(nb_spec_local_sizes(NULL, NULL, 0, NULL, sizes),
                      NB_EVALUE);
+    assert_null(nb_mesh_name(NULL));
+    assert_null(nb_mesh_axis_name(NULL, 0));
+    assert_null(nb_mesh_with(NULL, 0));
+    assert_null(nb_mesh_on(NULL, NULL));
+    assert_int_equal(nb_mesh_axes(NULL) + nb_mesh_axis_size(NULL, 0), 0);
+    assert_int_equal(nb_mesh_devices(NULL), 0);
+    assert_int_equal(nb_mesh_axis_find(NULL, "x"), -1);
+    assert_int_equal(nb_mesh_device(NULL, 0), -1);
+    assert_int_equal(nb_mesh_position(NULL, 0), -1);
+    assert_int_equal(nb_mesh_coordinate(NULL, 0, 0), -1);
+    assert_int_equal(nb_mesh_place(NULL, 0), -1);
+    assert_false(nb_mesh_is_here(NULL, 0));
+    assert_int_equal(nb_mesh_set_cost(NULL, 0, 1, 1), NB_EVALUE);
+    assert_null(nb_spec_mesh(NULL));
+    assert_null(nb_spec_kind(NULL));
+    assert_int_equal(nb_spec_rank(NULL) + nb_spec_priority(NULL, 0), 0);
+    for (int list = NB_SPEC_REPLICATED; list <= 0; list++) {
+        assert_int_equal(nb_spec_axes(NULL, list), 0);
+        assert_int_equal(nb_spec_axis(NULL, list, 0).size, 1);
+        assert_int_equal(nb_spec_shards(NULL, list), 1);
+    }
+    assert_false(nb_spec_is_open(NULL, 0) || nb_spec_is_whole(NULL));
+    const nb_spec *s = nb_spec_parse(mesh(MESH8), "[x]");
+    assert_false(nb_spec_same_layout(NULL, s) || nb_spec_same_layout(s, NULL));
     refused("position 1: expected a name"); /* the first cause */
 }
 

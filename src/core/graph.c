@@ -375,6 +375,7 @@ static uint64_t hash_call(uint64_t h, const nb_line *l)
 
 uint64_t nb_graph_hash(const nb_graph *g)
 {
+    if (!g) return 0;
     uint64_t h = nb_hash(7, &g->nx, sizeof g->nx);
     for (int k = 0; k < g->n; k++) {
         const nb_line *l = &g->line[k];

@@ -5,35 +5,35 @@
 
 static const nb_line *line_of(const nb_graph *g, int k)
 {
-    return k >= 0 && k < g->n ? &g->line[k] : NULL;
+    return g && k >= 0 && k < g->n ? &g->line[k] : NULL;
 }
 
 int nb_graph_calls(const nb_graph *g)
 {
     int n = 0;
-    for (int k = 0; k < g->n; k++)
+    for (int k = 0; g && k < g->n; k++)
         n += g->line[k].kind == NB_LINE_CALL;
     return n;
 }
 
 int nb_graph_inputs(const nb_graph *g)
 {
-    return g->nx;
+    return g ? g->nx : 0;
 }
 
 int nb_graph_results(const nb_graph *g)
 {
-    return g->ny;
+    return g ? g->ny : 0;
 }
 
 int nb_graph_lines(const nb_graph *g)
 {
-    return g->n;
+    return g ? g->n : 0;
 }
 
 int nb_graph_result(const nb_graph *g, int i)
 {
-    return i >= 0 && i < g->ny ? g->result[i] : -1;
+    return g && i >= 0 && i < g->ny ? g->result[i] : -1;
 }
 
 static int regions(const nb_op *op)

@@ -176,6 +176,7 @@ bool nb_line_same(const nb_line *a, const nb_line *b)
 nb_status nb_graph_run(const nb_graph *g, int nx, nb_tensor *const *x,
                        nb_tensor **y)
 {
+    if (!g) return NB_STATUS(false);
     bool ok = nx == g->nx;
     if (!ok) nb_fail(NB_EVALUE, "graph: takes %d inputs, not %d", g->nx, nx);
     for (int i = 0; ok && i < nx; i++) {
@@ -270,6 +271,7 @@ static nb_tensor **stand_ins(const nb_graph *g)
 
 double nb_graph_flops(const nb_graph *g)
 {
+    if (!g) return NB_STATUS(false), NAN;
     int id[NB_MAX_GRAPH_LANES + 1];
     nb_tensor **value = stand_ins(g);
     double total = NAN;
@@ -288,7 +290,7 @@ double nb_graph_flops(const nb_graph *g)
 nb_status nb_graph_check(const nb_graph *g)
 {
     int id[NB_MAX_GRAPH_LANES + 1];
-    nb_tensor **value = stand_ins(g);
+    nb_tensor **value = g ? stand_ins(g) : NULL;
     bool ok = value;
     if (ok) {
         ok = check(g, value, id);

@@ -399,6 +399,7 @@ static char *finished(nb_text *t, bool ok)
 
 char *nb_graph_text_with(const nb_graph *g, int what)
 {
+    if (!g) return NB_STATUS(false), NULL;
     nb_text t = {0};
     printer p = {.t = &t, .what = what};
     print_meshes(&p, g);
@@ -412,6 +413,7 @@ char *nb_graph_text(const nb_graph *g)
 
 char *nb_graph_type_text(const nb_graph *g, int k)
 {
+    if (!g) return NB_STATUS(false), NULL;
     nb_text t = {0};
     printer p = {.t = &t};
     if (k < 0 || k >= g->n) return nb_fail(NB_EVALUE, "graph: no line %d", k);
@@ -424,6 +426,7 @@ char *nb_graph_type_text(const nb_graph *g, int k)
 
 char *nb_graph_number_text(const nb_graph *g, int k)
 {
+    if (!g) return NB_STATUS(false), NULL;
     nb_text t = {0};
     if (k < 0 || k >= g->n || g->line[k].kind != NB_LINE_NUMBER)
         return nb_fail(NB_EVALUE, "graph: line %d is no number", k);

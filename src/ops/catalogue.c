@@ -88,39 +88,39 @@ nb_op *nb_op_find(const char *name)
 
 bool nb_op_is_public(const nb_op *op)
 {
-    for (int i = 0; i < NROWS; i++)
+    for (int i = 0; op && i < NROWS; i++)
         if (rows[i].op == op) return rows[i].form != RULE;
     return nb_registry_has(op);
 }
 
 const char *nb_op_name(const nb_op *op)
 {
-    return op->name;
+    return op ? op->name : NULL;
 }
 
 const char *nb_op_doc(const nb_op *op)
 {
-    return op->doc ? op->doc : "";
+    return op && op->doc ? op->doc : "";
 }
 
 const char *nb_op_example(const nb_op *op)
 {
-    return op->example ? op->example : "";
+    return op && op->example ? op->example : "";
 }
 
 const char *nb_op_signature(const nb_op *op)
 {
-    return op->sig ? op->sig : "";
+    return op && op->sig ? op->sig : "";
 }
 
 const char *nb_op_params(nb_op *op)
 {
-    return nb_op_ready(op) && op->params ? op->params : "";
+    return op && nb_op_ready(op) && op->params ? op->params : "";
 }
 
 int nb_op_results(const nb_op *op)
 {
-    return op->nout < 0 ? 0 : op->nout > 1 ? op->nout : 1;
+    return !op || op->nout < 0 ? 0 : op->nout > 1 ? op->nout : 1;
 }
 
 bool nb_op_arg(nb_op *op, int i, nb_arg *arg)

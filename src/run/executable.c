@@ -11,6 +11,7 @@
 #include "run/spmd.h"
 #include "transform/region.h"
 
+#include <math.h>
 #include <string.h>
 
 struct nb_executable {
@@ -112,7 +113,7 @@ nb_status nb_executable_lower(nb_func *f, int nx, nb_tensor *const *x,
 
 nb_status nb_executable_load(nb_executable *e)
 {
-    return NB_STATUS(e->dynamic || nb_exec_load(e->one.exec));
+    return NB_STATUS(e && (e->dynamic || nb_exec_load(e->one.exec)));
 }
 
 nb_status nb_executable_new_dynamic(nb_func *f, int nx, nb_tensor *const *x,
@@ -135,7 +136,7 @@ nb_status nb_executable_new(nb_func *f, int nx, nb_tensor *const *x,
 
 const char *nb_executable_fixed(const nb_executable *e)
 {
-    return e->fixed ? e->fixed : "";
+    return e && e->fixed ? e->fixed : "";
 }
 
 /* Whether x is what argument i was compiled for, open sizes aside. */
@@ -176,7 +177,7 @@ static bool misfit(const nb_line *l, const nb_tensor *x, int i)
 
 bool nb_executable_takes(const nb_executable *e, int i, const nb_tensor *x)
 {
-    if (i < 0 || i >= e->nx || !x) return false;
+    if (!e || i < 0 || i >= e->nx || !x) return false;
     const nb_member *m = enter(e, NULL);
     bool yes = fits(e, i, &m->recorded->line[i], x);
     leave(e, m);
@@ -254,7 +255,7 @@ static bool run(nb_executable *e, const nb_member *m, nb_tensor *const *x,
 nb_status nb_executable_run(nb_executable *e, int nx, nb_tensor *const *x,
                             int *ny, nb_tensor **y)
 {
-    bool ok = check(e, nx, x, *ny);
+    bool ok = e && check(e, nx, x, *ny);
     const nb_member *m = ok ? enter(e, x) : NULL;
     if (!m) return NB_STATUS(false);
     *ny = m->recorded->ny;
@@ -265,6 +266,7 @@ nb_status nb_executable_run(nb_executable *e, int nx, nb_tensor *const *x,
 
 nb_status nb_executable_donate(nb_executable *e, int n, const int *arguments)
 {
+    if (!e) return NB_STATUS(false);
     for (int i = 0; i < n; i++)
         if (arguments[i] < 0 || arguments[i] >= e->nx)
             return NB_STATUS(nb_fail(NB_EVALUE,
@@ -309,6 +311,7 @@ static char *text_of(const nb_member *m, int nx, const char *stage)
 
 char *nb_executable_text(const nb_executable *e, const char *stage)
 {
+    if (!e) return NB_STATUS(false), NULL;
     const nb_member *m = enter(e, NULL);
     char *text = text_of(m, e->nx, stage);
     leave(e, m);
@@ -317,6 +320,7 @@ char *nb_executable_text(const nb_executable *e, const char *stage)
 
 nb_status nb_executable_explain(const nb_executable *e, nb_explanation **out)
 {
+    if (!e) return NB_STATUS(false);
     const nb_member *m = enter(e, NULL);
     *out = nb_graph_explain(m->recorded, true);
     leave(e, m);
@@ -326,6 +330,7 @@ nb_status nb_executable_explain(const nb_executable *e, nb_explanation **out)
 nb_status nb_executable_budget(const nb_executable *e, int64_t max)
 {
     nb_explanation *of = NULL;
+    if (!e) return NB_STATUS(false);
     if (!max || !e->spmd) return NB_OK;
     bool ok = nb_executable_explain(e, &of) == NB_OK &&
               nb_explanation_within(of, "compile", max);
@@ -336,11 +341,12 @@ nb_status nb_executable_budget(const nb_executable *e, int64_t max)
 /* Members for other sizes have code where the first one had. */
 const char *nb_executable_trouble(const nb_executable *e)
 {
-    return e->dynamic ? "" : nb_exec_trouble(e->one.exec);
+    return !e || e->dynamic ? "" : nb_exec_trouble(e->one.exec);
 }
 
 int nb_executable_results(const nb_executable *e)
 {
+    if (!e) return 0;
     const nb_member *m = enter(e, NULL);
     int n = m->recorded->ny;
     leave(e, m);
@@ -349,10 +355,12 @@ int nb_executable_results(const nb_executable *e)
 
 int nb_executable_steps(const nb_executable *e, int *loops)
 {
+    *loops = 0;
+    if (!e) return 0;
     const nb_member *m = enter(e, NULL);
     const nb_plan *p = nb_exec_plan(m->exec);
     int n = p->nsteps;
-    for (int s = *loops = 0; s < n; s++)
+    for (int s = 0; s < n; s++)
         *loops += p->step[s].nest != NULL;
     leave(e, m);
     return n;
@@ -361,6 +369,7 @@ int nb_executable_steps(const nb_executable *e, int *loops)
 /* A loop or branch counts nothing for itself, but its program for one run. */
 double nb_executable_flops(const nb_executable *e)
 {
+    if (!e) return NB_STATUS(false), NAN;
     const nb_member *m = enter(e, NULL);
     double flops = nb_graph_flops(nb_exec_plan(m->exec)->graph);
     leave(e, m);
@@ -371,7 +380,7 @@ double nb_executable_flops(const nb_executable *e)
 bool nb_executable_is_small(const nb_executable *e)
 {
     enum { FLOPS = 20000, BYTES = 1 << 16 };
-    if (e->dynamic) return false;
+    if (!e || e->dynamic) return false;
     const nb_plan *p = nb_exec_plan(e->one.exec);
     nb_memory_plan m = nb_executable_memory(e);
     if (m.peak > BYTES || *nb_exec_trouble(e->one.exec)) return false;
@@ -383,6 +392,7 @@ bool nb_executable_is_small(const nb_executable *e)
 
 nb_memory_plan nb_executable_memory(const nb_executable *e)
 {
+    if (!e) return (nb_memory_plan){0};
     const nb_member *at = enter(e, NULL);
     const nb_plan *p = nb_exec_plan(at->exec);
     nb_memory_plan m = {.temporaries = nb_exec_temporaries(at->exec)};

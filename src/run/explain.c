@@ -206,12 +206,12 @@ nb_explanation *nb_graph_explain(const nb_graph *g, bool whole)
 
 int nb_explanation_rows(const nb_explanation *e)
 {
-    return e->n;
+    return e ? e->n : 0;
 }
 
 bool nb_explanation_row(const nb_explanation *e, int k, nb_explain_row *row)
 {
-    if (k < 0 || k >= e->n) return false;
+    if (!e || k < 0 || k >= e->n) return false;
     *row = e->row[k];
     return true;
 }
@@ -221,7 +221,7 @@ int64_t nb_explanation_total(const nb_explanation *e, const char *kind,
 {
     int64_t bytes = 0;
     int n = 0;
-    for (int i = 0; i < e->n; i++) {
+    for (int i = 0; e && i < e->n; i++) {
         if (kind && strcmp(kind, e->row[i].kind)) continue;
         bytes += e->row[i].bytes * e->row[i].times;
         n += (int)e->row[i].times;
@@ -278,6 +278,7 @@ static void write_row(nb_text *t, const nb_explanation *e, int k, int wide)
 
 char *nb_explanation_text(const nb_explanation *e)
 {
+    if (!e) return NB_STATUS(false), NULL;
     nb_text t = {0};
     int wide = 1;
     for (int k = 0; k < e->n; k++)

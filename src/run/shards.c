@@ -126,7 +126,7 @@ nb_tensor *nb_shard_at(nb_tensor *x, int position)
 
 bool nb_mesh_is_here(const nb_mesh *m, int position)
 {
-    return position >= 0 && position < m->ndevices &&
+    return m && position >= 0 && position < m->ndevices &&
            nb_device_is_here(m, position);
 }
 

@@ -70,7 +70,7 @@ bool nb_axis_use(const nb_mesh *m, nb_uses *u, nb_axis a)
 int nb_axis_coordinate(const nb_mesh *m, nb_axis a, int position)
 {
     int64_t blocks = (int64_t)a.pre * a.size;
-    int at = m ? nb_mesh_coordinate(m, position, a.axis) : -1;
+    int at = nb_mesh_coordinate(m, position, a.axis);
     if (at < 0 || !blocks || blocks > m->size[a.axis]) return -1;
     int rest = m->size[a.axis] / (int)blocks;
     return at / rest % a.size;

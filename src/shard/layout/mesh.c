@@ -179,6 +179,7 @@ const nb_mesh *nb_mesh_new(const char *name, int naxes, const char *const *axis,
 
 const nb_mesh *nb_mesh_with(const nb_mesh *m, int rules)
 {
+    if (!m) return NB_STATUS(false), NULL;
     if (rules & ~(NB_MESH_GATHER | NB_MESH_MASK))
         return nb_fail(NB_EVALUE, "mesh @%s: there are no rules %d", m->name,
                        rules);
@@ -189,6 +190,7 @@ const nb_mesh *nb_mesh_with(const nb_mesh *m, int rules)
 
 const nb_mesh *nb_mesh_on(const nb_mesh *m, const int *device)
 {
+    if (!m) return NB_STATUS(false), NULL;
     order o = order_like(m);
     for (int i = 0; device && i < m->ndevices; i++)
         if (!nb_device_name(device[i])) return NULL;
@@ -198,51 +200,53 @@ const nb_mesh *nb_mesh_on(const nb_mesh *m, const int *device)
 
 const char *nb_mesh_name(const nb_mesh *m)
 {
-    return m->name;
+    return m ? m->name : NULL;
 }
 
 int nb_mesh_axes(const nb_mesh *m)
 {
-    return m->naxes;
+    return m ? m->naxes : 0;
 }
 
 const char *nb_mesh_axis_name(const nb_mesh *m, int k)
 {
-    return k < 0 || k >= m->naxes ? NULL : m->axis[k];
+    return !m || k < 0 || k >= m->naxes ? NULL : m->axis[k];
 }
 
 int nb_mesh_axis_size(const nb_mesh *m, int k)
 {
-    return k < 0 || k >= m->naxes ? 0 : m->size[k];
+    return !m || k < 0 || k >= m->naxes ? 0 : m->size[k];
 }
 
 int nb_mesh_axis_find(const nb_mesh *m, const char *axis)
 {
-    for (int k = 0; k < m->naxes; k++)
+    for (int k = 0; m && k < m->naxes; k++)
         if (strcmp(m->axis[k], axis) == 0) return k;
     return -1;
 }
 
 int nb_mesh_devices(const nb_mesh *m)
 {
-    return m->ndevices;
+    return m ? m->ndevices : 0;
 }
 
 int nb_mesh_device(const nb_mesh *m, int position)
 {
-    return position < 0 || position >= m->ndevices ? -1 : m->device[position];
+    return !m || position < 0 || position >= m->ndevices ? -1
+                                                         : m->device[position];
 }
 
 int nb_mesh_position(const nb_mesh *m, int device)
 {
-    for (int i = 0; i < m->ndevices; i++)
+    for (int i = 0; m && i < m->ndevices; i++)
         if (m->device[i] == device) return i;
     return -1;
 }
 
 int nb_mesh_coordinate(const nb_mesh *m, int position, int axis)
 {
-    if (axis < 0 || axis >= m->naxes || position < 0 || position >= m->ndevices)
+    if (!m || axis < 0 || axis >= m->naxes || position < 0 ||
+        position >= m->ndevices)
         return -1;
     return position / m->stride[axis] % m->size[axis];
 }
@@ -250,6 +254,7 @@ int nb_mesh_coordinate(const nb_mesh *m, int position, int axis)
 nb_status nb_mesh_set_cost(const nb_mesh *m, int axis, double message,
                            double byte)
 {
+    if (!m) return NB_STATUS(false);
     if (axis < 0 || axis >= m->naxes)
         return nb_fail(NB_EVALUE, "mesh @%s: has no axis %d", m->name, axis),
                NB_EVALUE;

@@ -33,7 +33,7 @@ const int *nb_mesh_places(const nb_mesh *m)
 
 int nb_mesh_place(const nb_mesh *m, int position)
 {
-    if (position < 0 || position >= m->ndevices) return -1;
+    if (!m || position < 0 || position >= m->ndevices) return -1;
     return nb_mesh_places(m)[position];
 }
 

@@ -56,6 +56,7 @@ const nb_spec *nb_spec_new(const nb_mesh *m, const nb_spec_parts *parts)
 static const nb_cut *list_of(const nb_spec *s, int list)
 {
     static const nb_cut none;
+    if (!s) return &none;
     if (list == NB_SPEC_PARTIAL) return &s->partial;
     if (list == NB_SPEC_REPLICATED) return &s->replicated;
     return list >= 0 && list < s->rank ? &s->dim[list].axes : &none;
@@ -63,12 +64,12 @@ static const nb_cut *list_of(const nb_spec *s, int list)
 
 const nb_mesh *nb_spec_mesh(const nb_spec *s)
 {
-    return s->mesh;
+    return s ? s->mesh : NULL;
 }
 
 int nb_spec_rank(const nb_spec *s)
 {
-    return s->rank;
+    return s ? s->rank : 0;
 }
 
 int nb_spec_axes(const nb_spec *s, int list)
@@ -89,15 +90,15 @@ int64_t nb_spec_shards(const nb_spec *s, int list)
 
 bool nb_spec_is_open(const nb_spec *s, int dim)
 {
-    return dim >= 0 && dim < s->rank && s->dim[dim].open;
+    return s && dim >= 0 && dim < s->rank && s->dim[dim].open;
 }
 
 int nb_spec_priority(const nb_spec *s, int dim)
 {
-    return dim >= 0 && dim < s->rank ? s->dim[dim].priority : 0;
+    return s && dim >= 0 && dim < s->rank ? s->dim[dim].priority : 0;
 }
 
 const char *nb_spec_kind(const nb_spec *s)
 {
-    return nb_kind_name(s->kind);
+    return s ? nb_kind_name(s->kind) : NULL;
 }

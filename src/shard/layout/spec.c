@@ -114,8 +114,9 @@ static bool same_dims(const nb_spec *a, const nb_spec *b, bool all)
 bool nb_spec_same_layout(const nb_spec *a, const nb_spec *b)
 {
     return a == b ||
-           (a->mesh == b->mesh && a->rank == b->rank && a->kind == b->kind &&
-            nb_cut_equal(&a->partial, &b->partial) && same_dims(a, b, false));
+           (a && b && a->mesh == b->mesh && a->rank == b->rank &&
+            a->kind == b->kind && nb_cut_equal(&a->partial, &b->partial) &&
+            same_dims(a, b, false));
 }
 
 static bool is_same(const nb_spec *a, const nb_spec *b)
@@ -196,6 +197,7 @@ const nb_spec *nb_spec_whole(const nb_mesh *m, int rank, bool open)
 
 bool nb_spec_is_whole(const nb_spec *s)
 {
+    if (!s) return false;
     for (int d = 0; d < s->rank; d++)
         if (s->dim[d].axes.n) return false;
     return !s->partial.n;
