@@ -472,6 +472,16 @@ static const char *const refused[][2] = {
      "an argument of the op"},
     {"fn(%a1: f32[2]) { return %a1 } more", "the end"},
     {"fn(%a1: f32[3,4'1,5'1 | 2]) { return %a1 }", "the innermost first"},
+    {"fn(%a1: f32[99999999999999999999]) { return %a1 }",
+     "line 1: expected an integer of 64 bits at \"9999"},
+    {"fn(\n  %a1: f32[4,4611686018427387904]) { return %a1 }",
+     "graph text, line 2: shape (4, 4611686018427387904) has more bytes than"},
+    {"fn(%a1: f32[2]) {\n\n%v1: f32[4611686018427387904,4] = sin(%a1)\n"
+     "return %v1 }",
+     "graph text, line 3: shape (4611686018427387904, 4) has more bytes than"},
+    {"fn(%a1: f64[2]) { %v1: f64[] = reduce_sum(%a1, "
+     "axis=-99999999999999999999) return %v1 }",
+     "an integer of 64 bits"},
 };
 
 static void a_wrong_text_is_refused(void **state)

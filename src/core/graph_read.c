@@ -8,6 +8,7 @@
 #include "core/lanes.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,8 +69,10 @@ static bool read_int(reader *r, int64_t *v)
 {
     char *end;
     blanks(r);
+    errno = 0;
     *v = strtoll(r->at, &end, 10);
     if (end == r->at) return wrong(r, "an integer");
+    if (errno == ERANGE) return wrong(r, "an integer of 64 bits");
     r->at = end;
     return true;
 }
@@ -127,6 +130,13 @@ static bool read_sizes(reader *r, sizes *s)
            wrong(r, "at most 16 sizes");
 }
 
+static bool countable(const reader *r, const nb_line *l)
+{
+    char who[40];
+    snprintf(who, sizeof who, "graph text, line %d", r->row);
+    return nb_shape_check(&l->shape, l->dtype, who);
+}
+
 /* Lanes stand innermost first.  Those of inputs are the program's first ones
  * unless they say otherwise; those of calls get their numbers when the whole is
  * known. */
@@ -151,7 +161,7 @@ static bool read_type(reader *r, nb_line *l)
     }
     for (int d = 0; d < l->shape.rank; d++)
         l->shape.size[d] = nb_extent_of(s.at[s.lanes + d].size);
-    return true;
+    return countable(r, l);
 }
 
 /* Names */
