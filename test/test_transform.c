@@ -1017,6 +1017,13 @@ static nb_status refusing(void *ctx, int nx, nb_tensor *const *x, int *ny,
     return *ny = 1, NB_EKEY;
 }
 
+static nb_status resultless(void *ctx, int nx, nb_tensor *const *x, int *ny,
+                            nb_tensor **y)
+{
+    (void)ctx, (void)nx, (void)x, (void)y;
+    return *ny = 0, NB_OK;
+}
+
 static nb_func *nest(nb_body *body, void *ctx)
 {
     nb_func *f = nb_vmap(grad(nb_vmap(nb_func_new(body, ctx), NULL)), NULL);
@@ -1035,6 +1042,9 @@ static void bodies_that_fail(void)
           "matmul: shapes (2,) and (3, 3) do not fit");
     FAILS("and a result that is none", call(nest(nothing, NULL), x), NB_EVALUE,
           "an argument is NULL");
+    FAILS("what has no result has no first one",
+          call(nb_func_new(resultless, NULL), x), NB_ETYPE,
+          "the function has no result");
     expect(nodes_left() == before, "leaving nothing behind");
     expect(all_closed(), "and nothing open");
 }

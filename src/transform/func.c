@@ -154,7 +154,9 @@ nb_tensor *nb_func_call1(nb_func *f, int nx, nb_tensor *const *x)
 {
     int ny = NB_MAX_RESULTS;
     nb_tensor **y = nb_array(ny), *first = NULL;
-    if (y && nb_run(f, nx, x, &ny, y) && ny > 0) first = y[0];
+    bool ok = y && nb_run(f, nx, x, &ny, y);
+    if (ok && ny == 0) nb_fail(NB_ETYPE, "call: the function has no result");
+    if (ok && ny > 0) first = y[0];
     nb_free(y);
     return first;
 }
