@@ -702,6 +702,9 @@ static void members_may_not_overlap(void **state)
     assert_no_load("bad.npz", b.at, b.n, NB_EVALUE, "do not overlap");
     nb_put(b.at + END_AT + 42, 100, 4);
     assert_no_load("bad.npz", b.at, b.n, NB_EVALUE, "reach beyond");
+    nb_put(b.at + END_AT + 42, 0xfffffff0, 4); /* beyond the end, both */
+    nb_put(b.at + RECORD_AT + 42, 280, 4);
+    assert_no_load("bad.npz", b.at, b.n, NB_EVALUE, "where no member can");
 }
 
 /* Moves the numbers of the record into an extra field of zip64. */

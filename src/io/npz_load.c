@@ -136,6 +136,16 @@ static bool widen(const uint8_t *extra, size_t n, uint64_t **number, int count)
     return true;
 }
 
+/* Whether there is room for the member's header before `limit`. */
+static bool begins_before(uint64_t limit, const member *m, nb_place place)
+{
+    if (m->header <= limit && limit - m->header >= HEADER) return true;
+    return nb_fail_at(place, NB_EVALUE,
+                      "begins at byte %llu, where no member can (members lie "
+                      "before the directory and do not overlap)",
+                      (unsigned long long)m->header);
+}
+
 static bool check_member(const zip *z, const member *m)
 {
     nb_place place = {z->s->path, NB_QUOTE(m->name, m->nname)};
@@ -157,7 +167,7 @@ static bool check_member(const zip *z, const member *m)
                           "cannot",
                           (unsigned long long)m->size,
                           (unsigned long long)m->packed, m->method);
-    return true;
+    return begins_before(z->start, m, place);
 }
 
 /* Reads the directory record at *p, and moves *p behind it. */
@@ -215,12 +225,9 @@ static bool read_header(const zip *z, member *m, uint64_t limit)
 {
     uint8_t h[HEADER];
     nb_place place = {z->s->path, NB_QUOTE(m->name, m->nname)};
-    if (m->header > limit || limit - m->header < HEADER)
-        return nb_fail_at(place, NB_EVALUE,
-                          "begins at byte %llu, where no member can (members "
-                          "lie before the directory and do not overlap)",
-                          (unsigned long long)m->header);
-    if (!nb_source_read(z->s, m->header, h, HEADER)) return false;
+    if (!begins_before(limit, m, place) ||
+        !nb_source_read(z->s, m->header, h, HEADER))
+        return false;
     size_t more = (size_t)nb_get16(h + 26) + nb_get16(h + 28);
     uint64_t space = limit - m->header - HEADER;
     if (nb_get32(h) != IS_HEADER)
