@@ -36,13 +36,13 @@ NB_API void nb_drop(nb_tensor *x);
 /* Gives a reference of yours to the innermost scope, which lends it back: x. */
 NB_API nb_tensor *nb_give(nb_tensor *x);
 
-/* A tensor with a copy of the data, row-major. */
+/* A tensor with a copy of the data, row-major; any byte but 0 is a true bool. */
 NB_API nb_tensor *nb_constant(nb_dtype dtype, int rank, const int64_t *shape,
                               const void *data);
 
 /* A tensor over memory of the caller, strides in elements (NULL: row-major).
  * `release(owner)` is called, on any thread, when no tensor needs it any
- * more; the memory must not change until then. */
+ * more; the memory must not change until then.  Each bool in it is 0 or 1. */
 NB_API nb_tensor *nb_borrow(nb_dtype dtype, int rank, const int64_t *shape,
                             const int64_t *strides, void *data,
                             void (*release)(void *owner), void *owner);

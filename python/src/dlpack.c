@@ -409,6 +409,16 @@ static bool check_import(PyObject *capsule, imported *m)
            check_dtype(m) && check_layout(m);
 }
 
+/* Of packed memory of the CPU; that of cards is taken at its word. */
+static bool has_odd_bools(const imported *m)
+{
+    int64_t n = 1;
+    if (m->dtype != NB_BOOL || m->device) return false;
+    for (int d = 0; d < m->t->ndim; d++)
+        if (__builtin_mul_overflow(n, m->t->shape[d], &n)) return false;
+    return !nb_bool_is_settled(m->data, (size_t)n);
+}
+
 /* Why the memory cannot be shared, or NULL. */
 static const char *why_not(const imported *m)
 {
@@ -417,6 +427,7 @@ static const char *why_not(const imported *m)
     if (!nb_py_is_packed(t->ndim, t->shape, t->strides))
         return "is not contiguous";
     if ((uintptr_t)m->data % nb_dtype_size(m->dtype)) return "is not aligned";
+    if (has_odd_bools(m)) return "holds bools that are neither 0 nor 1";
     return NULL;
 }
 
@@ -460,6 +471,7 @@ static nb_tensor *import_copy(const imported *m)
         memcpy(data, m->data, (size_t)n * item);
     else if (n)
         gather(data, m->data, item, t->ndim, t->shape, t->strides);
+    if (m->dtype == NB_BOOL) nb_bool_settle(data, (size_t)n);
     consume(m);
     discard(m->managed, m->versioned);
     return x;

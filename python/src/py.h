@@ -163,6 +163,11 @@ int nb_py_hidden_sizes(const nb_tensor *x, int64_t *size);
  * of what it closes over when it goes. */
 nb_func *nb_func_owning(nb_body *body, void *ctx, void (*release)(void *));
 
+/* Likewise: whether bytes that others call bools are 0 or 1, and how they get
+ * so. */
+bool nb_bool_is_settled(const void *data, size_t n);
+void nb_bool_settle(void *data, size_t n);
+
 /* attrs.c: static arguments of the op that made a tensor. */
 PyObject *nb_py_op_kwargs(PyObject *o);
 

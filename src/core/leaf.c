@@ -1,6 +1,7 @@
 /* leaf.c - tensors that come from outside, numbers in expressions, and what
  * can be asked of a tensor. */
 #define _GNU_SOURCE
+#include "base/bool.h"
 #include "core/convert.h"
 #include "core/lanes.h"
 #include "nabla/nabla.h"
@@ -56,6 +57,7 @@ nb_tensor *nb_constant(nb_dtype dtype, int rank, const int64_t *shape,
     nb_buffer *b = nb_buffer_new(bytes);
     if (!b) return NULL;
     if (bytes) memcpy(b->data, data, bytes);
+    if (dtype == NB_BOOL) nb_bool_settle(b->data, bytes);
     nb_tensor *x = nb_leaf_first(dtype, &s, b);
     nb_buffer_drop(b);
     return x;

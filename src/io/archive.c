@@ -97,13 +97,6 @@ bool nb_archive_take_slab(nb_archive *a, nb_slab s)
     return true;
 }
 
-void nb_bool_settle(void *data, size_t n)
-{
-    uint8_t *p = data;
-    for (size_t i = 0; i < n; i++)
-        p[i] = p[i] != 0;
-}
-
 bool nb_archive_add(nb_archive *a, const char *name, nb_dtype dtype, int rank,
                     const int64_t *size, const void *data)
 {

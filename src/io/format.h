@@ -29,9 +29,6 @@ bool nb_archive_take(nb_archive *a, nb_array x);
 bool nb_archive_take_note(nb_archive *a, char *key, char *value);
 bool nb_archive_take_slab(nb_archive *a, nb_slab s);
 
-/* Makes bytes that stand for true 1. */
-void nb_bool_settle(void *data, size_t n);
-
 /* The head of a .npy file or member. */
 typedef struct nb_npy {
     nb_array x;   /* name and data are NULL */

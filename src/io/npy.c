@@ -7,6 +7,7 @@
  * encoding of field names, which plain arrays have not.  Data in the other
  * byte order or in columns is turned round while loading.  What is written
  * equals, byte for byte, what NumPy writes. */
+#include "base/bool.h"
 #include "io/bytes.h"
 #include "io/format.h"
 

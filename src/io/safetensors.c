@@ -7,6 +7,7 @@
  * What is read must obey the format to the letter: every byte of the data
  * belongs to one tensor, shapes and offsets agree, no name repeats.  What is
  * written equals, byte for byte, what the reference implementation writes. */
+#include "base/bool.h"
 #include "io/bytes.h"
 #include "io/format.h"
 #include "io/json.h"

@@ -325,6 +325,48 @@ def test_what_cannot_be_shared_is_copied():
     same(nb.asarray(odd).numpy(), array("int32").ravel())
 
 
+ODD = [0, 1, 255, 2]
+
+
+def odd_bools():
+    """Bools of NumPy whose bytes are not 0 and 1 alone."""
+    return np.array(ODD, "u1").view(bool)
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        nb.constant,
+        nb.asarray,
+        nb.from_dlpack,
+        lambda a: nb.from_dlpack(a, copy=True),
+        lambda a: nb.from_dlpack(np.repeat(a, 2)[::2]),
+        lambda a: nb.from_dlpack(a.reshape(2, 2).T).T.reshape(4),
+        nb.ops.ensure_tensor,
+    ],
+)
+def test_any_byte_but_0_is_one_true_bool(taken):
+    a = odd_bools()
+    x = taken(a)
+    assert x.numpy().view("u1").tolist() == [0, 1, 1, 1]
+    assert nb.sum(x).item() == 3
+    assert nb.cast(x, "int32").tolist() == [0, 1, 1, 1]
+    assert (x == nb.constant([False, True, True, True])).tolist() == [True] * 4
+    assert nb.logical_xor(x, nb.ones(4, dtype="bool")).tolist() == [
+        *(True, False, False, False)
+    ]
+    assert a.view("u1").tolist() == ODD
+
+
+def test_odd_bools_are_not_shared():
+    with pytest.raises(ValueError, match="neither 0 nor 1"):
+        nb.from_dlpack(odd_bools(), copy=False)
+    with pytest.raises(ValueError, match="copy"):
+        nb.asarray(odd_bools(), copy=False)
+    a = np.array([False, True])
+    assert address(nb.from_dlpack(a, copy=False)) == address(a)
+
+
 def test_gaps_of_no_meaning_do_not_matter():
     a = np.zeros((3, 8))[:, None, :][:1]  # a stride along an axis of one
     assert address(nb.from_dlpack(a, copy=False)) == address(a)
