@@ -7,6 +7,7 @@ from collections import namedtuple
 from operator import index
 
 from . import _devices, _interop, _nabla
+from ._dtypes import isdtype
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -483,7 +484,32 @@ def pad(
     if paddings is None:
         raise ValueError("pad: paddings, a (before, after) for each axis")
     flat = [size for pair in paddings for size in _pair(pair)]
+    x = _nabla.ensure_tensor(x)
+    if isdtype(x.dtype, "integral") and (whole := _whole(value)) is not None:
+        return _padded_exactly(x, flat, mode, whole)
     y: Tensor = _op["pad"](x, flat, mode, value)
+    return y
+
+
+def _whole(value: Any) -> int | None:
+    """The value as an int, if it is one."""
+    try:
+        return index(value)
+    except TypeError:
+        return None
+
+
+def _padded_exactly(
+    x: Tensor, flat: list[int], mode: str, value: int
+) -> Tensor:
+    """pad's own value is a float, which does not hold every int: one that
+    might not come out as it is is put around x by a choice."""
+    fill = _nabla.constant(value, x.dtype)
+    if abs(value) < 2**53:
+        y: Tensor = _op["pad"](x, flat, mode, value)
+        return y
+    inside = _op["pad"](_op["ones_like"](x, dtype="bool"), flat, mode)
+    y = _op["where"](inside, _op["pad"](x, flat, mode), fill)
     return y
 
 

@@ -301,6 +301,7 @@ def test_an_int_that_does_not_fit_the_tensor(dtype, beyond):
         lambda: nb.full(2, number, dtype=dtype),
         lambda: nb.full_like(x, number),
         lambda: x.new_full(2, number),
+        lambda: nb.pad(x, [(1, 0)] * x.ndim, value=number),
     ):
         with pytest.raises(OverflowError):
             f()
@@ -314,6 +315,20 @@ def test_the_last_ints_that_fit(dtype):
         same(number | zero, np.full(2, number), dtype)
         same(nb.constant(number, dtype=dtype), np.array(number), dtype)
         same(nb.full(2, number, dtype=dtype), np.full(2, number), dtype)
+        padded = nb.pad(zero, [(1, 0)], value=number)
+        assert padded.tolist() == [number, 0, 0]
+
+
+def test_what_is_padded_with_is_exact():
+    x = nb.constant([[1, 2]])
+    for number in (2**53 + 1, -(2**53) - 1, np.int64(2**62 + 1)):
+        y = nb.pad(x, [(1, 0), (0, 1)], value=number)
+        assert y.tolist() == [[number] * 3, [1, 2, number]]
+    each = nb.vmap(lambda x: nb.pad(x, [(0, 1)], value=2**53 + 1))(x)
+    assert each.tolist() == [[1, 2, 2**53 + 1]]
+    assert nb.pad(x[0], [(1, 0)], value=2.0).tolist() == [2, 1, 2]
+    with pytest.raises(NotImplementedError, match="reflect"):
+        nb.pad(x, [(0, 0), (1, 1)], "reflect", 2**60 + 1)
 
 
 def test_ints_beyond_64_bits():
