@@ -99,7 +99,7 @@ def asarray(
     Tensor([1. 2.] : f32[2])
     """
     if copy is False:
-        return _made(_there(_shared(obj, dtype), device), requires_grad)
+        return _made(_shared(obj, dtype, device), requires_grad)
     if isinstance(obj, _nabla.Tensor) and copy:
         obj = obj.clone()
     return constant(
@@ -107,7 +107,7 @@ def asarray(
     )
 
 
-def _shared(obj: Any, dtype: DTypeLike) -> Tensor:
+def _shared(obj: Any, dtype: DTypeLike, device: DeviceLike) -> Tensor:
     if isinstance(obj, _nabla.Tensor):
         x = obj.realize()
     elif hasattr(obj, "__dlpack__"):
@@ -124,6 +124,11 @@ def _shared(obj: Any, dtype: DTypeLike) -> Tensor:
         raise ValueError(
             f"asarray: a copy is needed from {x.dtype.name} to {wanted.name}, "
             "but copy=False"
+        )
+    if device is not None and _devices.number(device) != _nabla.device_of(x):
+        raise ValueError(
+            f"asarray: a copy is needed from {x.device} to "
+            f"{_devices.resolve(device)}, but copy=False"
         )
     return x
 

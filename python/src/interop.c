@@ -117,6 +117,10 @@ static PyObject *numpy(PyObject *o, PyObject *unused)
 /* An array over the same memory, which cannot be written to. */
 static PyObject *shared_array(PyObject *o)
 {
+    if (nb_device_of(nb_py_get(o)))
+        return PyErr_Format(PyExc_ValueError,
+                            "__array__: a copy is needed from the card, but "
+                            "copy=False");
     PyObject *module = PyImport_ImportModule("numpy"), *a = NULL;
     PyObject *view = module ? PyMemoryView_FromObject(o) : NULL;
     if (view) a = PyObject_CallMethod(module, "asarray", "O", view);

@@ -166,6 +166,24 @@ def test_reading() -> None:
     assert half.to("float32").tolist() == half.cpu().to("float32").tolist()
 
 
+def test_what_is_elsewhere_is_not_shared() -> None:
+    a = np.ones(3, "f4")
+    x = nb.constant(a, device="gpu")
+    for moved in (
+        lambda: nb.asarray(a, device="gpu", copy=False),
+        lambda: nb.asarray(x.cpu(), device=GPU, copy=False),
+        lambda: nb.asarray(x, device="cpu", copy=False),
+        lambda: nb.from_dlpack(a, device="gpu", copy=False),
+        lambda: x.__array__(copy=False),
+    ):
+        with pytest.raises(ValueError, match="copy is needed"):
+            moved()
+    assert nb.asarray(x, device="gpu", copy=False).device == GPU
+    assert nb.asarray(x, copy=False).device == GPU
+    assert nb.asarray(a, device="cpu", copy=False).device == nb.CPU()
+    assert nb.asarray(x, device="cpu").tolist() == np.asarray(x).tolist()
+
+
 def test_copies() -> None:
     x = nb.constant([1.0, 2.0], device="gpu")
     for y in (copy.copy(x), copy.deepcopy(x), x.clone(), x.detach()):
