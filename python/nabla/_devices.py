@@ -7,6 +7,7 @@ import os
 import warnings
 from contextvars import ContextVar
 from functools import cache
+from operator import index
 
 from . import _nabla
 from ._dtypes import DType, isdtype
@@ -39,13 +40,23 @@ class Device:
         return f"Device(type={self.type},id={self.id})"
 
 
+def _checked(who: str, id: Any) -> int:
+    """The number of a device."""
+    try:
+        return index(id)
+    except TypeError:
+        raise TypeError(
+            f"{who}: the number of a device is an int, not {id!r}"
+        ) from None
+
+
 class CPU(Device):
     """The processor of this machine."""
 
     __slots__ = ()
 
     def __init__(self, id: int = -1) -> None:
-        self.type, self.id = "cpu", max(id, 0)
+        self.type, self.id = "cpu", max(_checked("CPU", id), 0)
 
 
 class Accelerator(Device):
@@ -54,7 +65,7 @@ class Accelerator(Device):
     __slots__ = ()
 
     def __init__(self, id: int = 0) -> None:
-        self.type, self.id = "gpu", id
+        self.type, self.id = "gpu", _checked("Accelerator", id)
 
 
 _HOST = CPU()

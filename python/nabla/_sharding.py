@@ -23,7 +23,7 @@ from operator import index
 from typing import overload
 
 from . import _nabla
-from ._devices import Device, at, number
+from ._devices import Device, at, number, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class DeviceMesh:
         shape: Sequence[int],
         axis_names: Sequence[str],
         devices: Iterable[int] | None = None,
-        device_refs: Iterable[Device] | None = None,
+        device_refs: Iterable[Device | str] | None = None,
         bandwidth: float = 1.0,
         *,
         spill: bool = True,
@@ -117,7 +117,7 @@ class DeviceMesh:
         shape: Sequence[int],
         axis_names: Sequence[str],
         devices: Iterable[int] | None = None,
-        device_refs: Iterable[Device] | None = None,
+        device_refs: Iterable[Device | str] | None = None,
         bandwidth: float = 1.0,
         *,
         spill: bool = True,
@@ -134,7 +134,7 @@ class DeviceMesh:
         shape: Sequence[int],
         axis_names: Sequence[str],
         devices: Iterable[int] | None = None,
-        device_refs: Iterable[Device] | None = None,
+        device_refs: Iterable[Device | str] | None = None,
         bandwidth: float = 1.0,
         *,
         spill: bool = True,
@@ -147,7 +147,7 @@ class DeviceMesh:
             )
         count = prod(sizes)
         ids = [*range(count)] if devices is None else [*map(index, devices)]
-        refs = None if device_refs is None else [*device_refs]
+        refs = None if device_refs is None else [*map(parse, device_refs)]
         for what, found in (("devices", ids), ("device_refs", refs)):
             if found is not None and len(found) != count:
                 raise ValueError(

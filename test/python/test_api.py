@@ -113,6 +113,13 @@ def test_bad_input_fails_at_the_call_not_at_realisation():
 # Devices and defaults.
 
 
+def test_the_number_of_a_device_is_an_int():
+    for kind in (nb.Accelerator, nb.CPU):
+        for wrong in ("x", 1.5, None):
+            with pytest.raises(TypeError, match=f"{kind.__name__}.*an int"):
+                kind(wrong)
+
+
 def test_devices_compare_hash_and_print():
     assert str(nb.CPU()) == "Device(type=cpu,id=0)"
     assert str(nb.Accelerator()) == "Device(type=gpu,id=0)"
