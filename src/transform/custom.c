@@ -91,43 +91,81 @@ static bool count(int found, int wanted, const char *what)
            nb_fail(NB_EVALUE, "%s: %d results, not %d", what, found, wanted);
 }
 
-/* bwd at x: from cotangents of y to those of x. */
-static bool backward(const custom *u, nb_tensor *const *x, nb_tensor *const *ct,
-                     nb_tensor **cx)
+/* What a rule gives in the place of tensor k, x, has its visible sizes. */
+static bool same_shape(const char *what, int k, const nb_tensor *x,
+                       const nb_tensor *g)
 {
+    bool same = g->rank == x->rank;
+    for (int d = 0; same && d < x->rank; d++)
+        same = nb_extent_same(nb_tensor_size(g)[d], nb_tensor_size(x)[d]);
+    if (same) return true;
+    nb_shape is = nb_tensor_shape(g), be = nb_tensor_shape(x);
+    return nb_fail(NB_EVALUE, "%s %d has shape %s, not %s", what, k,
+                   nb_shape_text(&is), nb_shape_text(&be));
+}
+
+/* A tangent or cotangent of x, in its dtype; none of one that cannot move. */
+static bool fit(const char *what, int k, const nb_tensor *x, nb_tensor *g,
+                nb_tensor **to)
+{
+    *to = NULL;
+    if (!is_real(x)) return true;
+    return same_shape(what, k, x, g) && (*to = nb_as(g, (nb_dtype)x->dtype));
+}
+
+/* Results of the function once more, for those that it gave. */
+static bool same_results(const char *what, const custom *u, nb_tensor *const *y,
+                         nb_tensor *const *again)
+{
+    bool ok = true;
+    for (int k = 0; ok && k < u->ny; k++)
+        ok = same_shape(what, k, y[k], again[k]);
+    return ok;
+}
+
+/* bwd at x: from cotangents of y to those of x. */
+static bool backward(const nb_call *c, nb_tensor *const *ct, nb_tensor **cx)
+{
+    const custom *u = custom_of(c);
+    nb_tensor *const *y = c->in, *const *x = c->in + u->ny;
     nb_tensor **out = NULL, **back = NULL;
     int n, m;
     bool ok = call(u->first, u->nx, x, 0, NULL, &n, &out) &&
               (n >= u->ny || count(n, u->ny, "custom_vjp: fwd")) &&
+              same_results("custom_vjp: of fwd, result", u, y, out) &&
               call(u->second, n - u->ny, out + u->ny, u->ny, ct, &m, &back) &&
               count(m, u->nx, "custom_vjp: bwd");
     for (int i = 0; ok && i < u->nx; i++)
-        cx[i] = is_real(x[i]) ? back[i] : NULL;
+        ok = fit("custom_vjp: of bwd, the cotangent of tensor argument", i,
+                 x[i], back[i], &cx[i]);
     nb_free(out), nb_free(back);
     return ok;
 }
 
 /* The rule at x: how y moves with u. */
-static bool forward(const custom *r, nb_tensor *const *x, nb_tensor *const *u,
-                    nb_tensor **uy)
+static bool forward(const nb_call *c, nb_tensor *const *u, nb_tensor **uy)
 {
+    const custom *r = custom_of(c);
+    nb_tensor *const *y = c->in, *const *x = c->in + r->ny;
     nb_tensor **out = NULL;
     int n;
     bool ok = call(r->first, r->nx, x, r->nx, u, &n, &out) &&
-              count(n, 2 * r->ny, "custom_jvp: the rule");
+              count(n, 2 * r->ny, "custom_jvp: the rule") &&
+              same_results("custom_jvp: of the rule, result", r, y, out);
     for (int k = 0; ok && k < r->ny; k++)
-        uy[k] = out[r->ny + k];
+        ok = fit("custom_jvp: of the rule, the tangent of result", k, y[k],
+                 out[r->ny + k], &uy[k]);
     nb_free(out);
     return ok;
 }
 
 /* A linear map applied to fresh zeros, and walked the other way. */
-typedef bool linear_map(const custom *u, nb_tensor *const *x,
-                        nb_tensor *const *from, nb_tensor **to);
+typedef bool linear_map(const nb_call *c, nb_tensor *const *from,
+                        nb_tensor **to);
 
-static bool transposed(const custom *u, linear_map *map, nb_tensor *const *x,
-                       int n, nb_tensor *const *like, int m,
-                       nb_tensor *const *given, nb_tensor **out)
+static bool transposed(const nb_call *c, linear_map *map, int n,
+                       nb_tensor *const *like, int m, nb_tensor *const *given,
+                       nb_tensor **out)
 {
     nb_tensor **zero = nb_array(n), **fresh = nb_array(n);
     nb_tensor **to = nb_array(m), **ct = nb_array(m);
@@ -140,7 +178,7 @@ static bool transposed(const custom *u, linear_map *map, nb_tensor *const *x,
             zero[i] = nb_spread(zero[i], nb_tensor_lane(like[i])[l]);
         ok = zero[i];
     }
-    ok = ok && (tape = nb_tape_open(n, zero, fresh)) && map(u, x, fresh, to);
+    ok = ok && (tape = nb_tape_open(n, zero, fresh)) && map(c, fresh, to);
     for (int k = 0; ok && k < m; k++)
         if (to[k]) {
             ct[real] = given[k];
@@ -253,9 +291,9 @@ static bool push(const nb_call *c, nb_tensor *const *u, nb_tensor **uy)
     if (!all) return false;
     place p;
     bool ok = enter(&p, c);
-    if (ok && r->kind == BY_JVP) ok = forward(r, x, all, uy);
+    if (ok && r->kind == BY_JVP) ok = forward(c, all, uy);
     if (ok && r->kind == BY_VJP)
-        ok = transposed(r, backward, x, r->ny, c->in, r->nx, all, uy);
+        ok = transposed(c, backward, r->ny, c->in, r->nx, all, uy);
     ok = leave(&p, ok, r->nx, all, r->ny, uy);
     nb_free(all);
     return ok;
@@ -270,9 +308,9 @@ static bool pull(const nb_call *c, nb_tensor *const *ct, nb_tensor **cx)
     if (!all) return false;
     place p;
     bool ok = enter(&p, c);
-    if (ok && r->kind == BY_VJP) ok = backward(r, x, all, cx + r->ny);
+    if (ok && r->kind == BY_VJP) ok = backward(c, all, cx + r->ny);
     if (ok && r->kind == BY_JVP)
-        ok = transposed(r, forward, x, r->nx, x, r->ny, all, cx + r->ny);
+        ok = transposed(c, forward, r->nx, x, r->ny, all, cx + r->ny);
     ok = leave(&p, ok, r->ny, all, r->nx, cx + r->ny);
     nb_free(all);
     return ok;

@@ -1317,6 +1317,77 @@ def test_what_custom_rules_must_return():
         nb.grad(g)(x)
 
 
+def own_pull(bwd, fwd=lambda x, n: (x * n, None)):
+    """x * n with a reverse mode of its own."""
+    f = nb.custom_vjp(lambda x, n: x * n)
+    f.defvjp(fwd, bwd)
+    return lambda x, n: nb.sum(f(x, n))
+
+
+def own_push(rule):
+    """2 * x with a forward mode of its own."""
+    f = nb.custom_jvp(lambda x: x * 2)
+    f.defjvp(rule)
+    return f
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        lambda f, x, n: nb.grad(f, (0, 1))(x, n),
+        lambda f, x, n: nb.jvp(f, (x, n), (x, n)),
+        lambda f, x, n: nb.vmap(nb.grad(f), (0, None))(nb.stack([x, x]), n),
+        lambda f, x, n: nb.compile(nb.grad(f))(x, n),
+    ],
+)
+def test_shapes_of_what_bwd_and_fwd_give_are_checked(mode):
+    x, n = nb.ones(3), nb.constant(2.0)
+    for bwd, match in (
+        (lambda res, ct: (nb.sum(ct), nb.sum(ct)), r"argument 0 .*not .*3"),
+        (lambda res, ct: (nb.stack([ct, ct]), None), r"argument 0 .*2, ?3.*3"),
+        (lambda res, ct: (ct, ct), r"argument 1 has shape .*3"),
+    ):
+        with pytest.raises(ValueError, match="custom_vjp.*" + match):
+            mode(own_pull(bwd), x, n)
+    for fwd in (
+        lambda x, n: (nb.sum(x), None),
+        lambda x, n: (x[None] * n, None),
+        lambda x, n: ([x * n], None),
+    ):
+        f = own_pull(lambda res, ct: (nb.ones(3), None), fwd)
+        with pytest.raises(ValueError, match="custom_vjp.*fwd"):
+            mode(f, x, n)
+
+
+def test_cotangents_are_in_the_dtype_of_their_argument():
+    x, n = nb.ones(3, dtype="float16"), nb.constant(2.0)
+    for ct in (nb.full(3, 7.0, dtype="float64"), nb.full(3, 7)):
+        f = own_pull(lambda res, _, ct=ct: (ct, None))
+        g = nb.grad(f)(x, n)
+        assert (g.dtype, g.tolist()) == (nb.float16, [7.0] * 3)
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        lambda f, x: nb.jvp(f, (x,), (x,)),
+        lambda f, x: nb.grad(lambda x: nb.sum(f(x)))(x),
+    ],
+)
+def test_what_the_rule_of_a_custom_jvp_gives_is_checked(mode):
+    x = nb.ones(3)
+    for rule, match in (
+        (lambda p, u: (p[0] * 2, nb.sum(u[0])), "tangent of result 0 .*3"),
+        (lambda p, u: (nb.sum(p[0]), nb.sum(u[0])), "result 0 has shape"),
+        (lambda p, u: ([p[0]], [u[0]]), "the rule list"),
+    ):
+        with pytest.raises(ValueError, match="custom_jvp.*" + match):
+            mode(own_push(rule), x)
+    wide = own_push(lambda p, u: (p[0], nb.cast(u[0], "float64")))
+    _, u = nb.jvp(wide, (x,), (x,))
+    assert u.dtype == nb.float32
+
+
 def test_custom_jvp_is_used_in_every_mode():
     f = nb.custom_jvp(lambda x, n: x * n)
 

@@ -238,7 +238,12 @@ class custom_jvp(_Custom):  # noqa: N801
                     "custom_jvp: the rule returns (out, tangent_out), not a "
                     f"{type(pair).__name__}"
                 )
-            y, _ = as_tensors("custom_jvp", "the result", pair[0])
+            y, structure = as_tensors("custom_jvp", "the result", pair[0])
+            if structure != out[0]:
+                raise ValueError(
+                    f"custom_jvp: the function returns {out[0]}, the rule "
+                    f"{structure}"
+                )
             u = matched("custom_jvp", "tangent_out", pair[0], pair[1])
             return y + [
                 _zeros_for(a, b, "custom_jvp")
