@@ -56,6 +56,12 @@ static PyObject *realize_all(PyObject *self, PyObject *const *args,
     return all;
 }
 
+static PyObject *is_recording(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    return PyBool_FromLong(nb_is_recording());
+}
+
 static PyObject *result_type(PyObject *self, PyObject *const *args,
                              Py_ssize_t n)
 {
@@ -291,6 +297,7 @@ PyMethodDef nb_py_module_methods[] = {
     {"realize_all", FAST(realize_all),
      "realize_all(*tensors)\n--\n\n"
      "Computes the tensors among its arguments in one go; returns them all."},
+    {"is_recording", is_recording, METH_NOARGS, NULL},
     {"result_type", FAST(result_type),
      "result_type(*xs)\n--\n\n"
      "The dtype in which tensors, dtypes and numbers combine."},

@@ -163,6 +163,10 @@ int nb_py_hidden_sizes(const nb_tensor *x, int64_t *size);
  * of what it closes over when it goes. */
 nb_func *nb_func_owning(nb_body *body, void *ctx, void (*release)(void *));
 
+/* Likewise: whether this thread records something: a function to be compiled,
+ * or the body of a loop or branch. */
+bool nb_is_recording(void);
+
 /* Likewise: whether bytes that others call bools are 0 or 1, and how they get
  * so. */
 bool nb_bool_is_settled(const void *data, size_t n);

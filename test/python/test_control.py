@@ -1565,6 +1565,25 @@ def test_gradients_stop_inside_a_body(region):
 
 
 @regions
+@pytest.mark.parametrize("transform", [lambda f: f, nb.compile, nb.vmap])
+def test_gradients_without_a_graph_inside_a_body(region, transform):
+    def cube(x):
+        return nb.sum(x**3)
+
+    def f(x):
+        def step(a):
+            value, g = nb.value_and_grad(cube, create_graph=False)(a)
+            return value + nb.grad(cube, create_graph=False)(a) + g
+
+        return region(step, x)
+
+    x = tensor([1.0, 2.0])
+    want = [7.0, 32.0] if transform is nb.vmap else [15.0, 33.0]
+    assert transform(f)(x).tolist() == want
+    assert nb.grad(cube, create_graph=False)(x).real
+
+
+@regions
 @pytest.mark.parametrize("name", ["cond", "scan"])
 def test_jacobians_of_regions_in_regions(region, name):
     x = tensor([0.3, 0.7])

@@ -219,11 +219,12 @@ class Recording:
 
 
 def finished(tree: Any, create_graph: bool, realize: bool = False) -> Any:
-    """A tree of results, without history unless a graph is wanted."""
+    """A tree of results, without history unless a graph is wanted.  Inside a
+    function that is being recorded there are no values yet."""
     if create_graph:
         return tree
     tree = stop_gradient(tree)
-    if realize:
+    if realize and not _nabla.is_recording():
         _nabla.realize_all(*_nabla.tensor_leaves(tree))
     return tree
 
