@@ -88,12 +88,13 @@ def save(
     ['layers.0', 'layers.1']
     """
     found = list(_named(tree, ""))
-    if any(not name for name, _ in found) and not _is_npy(path):
+    if any(not name for name, _ in found) and _has_names(path):
         raise ValueError(
             f"save: {os.fsdecode(path)} holds tensors by name: a dict or list "
             "of them is needed"
         )
     notes = dict(metadata or {})
+    _check_texts(notes)
     _nabla.write_file(
         path,
         [name for name, _ in found],
@@ -101,6 +102,14 @@ def save(
         list(notes),
         list(notes.values()),
     )
+
+
+def _check_texts(notes: dict[Any, Any]) -> None:
+    for key, value in notes.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise TypeError(
+                f"save: metadata is texts by name, but {key!r} is {value!r}"
+            )
 
 
 class Loaded(dict[str, "_nabla.Tensor"]):
@@ -137,6 +146,10 @@ def load(
 
 def _is_npy(path: str | os.PathLike[str]) -> bool:
     return os.fsdecode(path).endswith(".npy")
+
+
+def _has_names(path: str | os.PathLike[str]) -> bool:
+    return os.fsdecode(path).endswith((".safetensors", ".npz"))
 
 
 def _named(tree: Any, name: str) -> Iterator[tuple[str, Tensor]]:

@@ -24,11 +24,14 @@ typedef struct bound {
     int64_t list[MAX_ARGS][40];
 } bound;
 
+/* In place of an exception that may be set: what is too large stays that. */
 static bool wrong_type(const function *f, int i, const char *what)
 {
-    if (PyErr_ExceptionMatches(PyExc_OverflowError)) return false;
-    PyErr_Format(PyExc_TypeError, "%s: %s must be %s", f->def.ml_name,
-                 f->arg[i].name, what);
+    bool huge = PyErr_ExceptionMatches(PyExc_OverflowError);
+    const char *room = f->arg[i].kind == NB_ARG_FLOAT ? "float64" : "int64";
+    PyErr_Format(huge ? PyExc_OverflowError : PyExc_TypeError,
+                 "%s: %s must be %s%s%s", f->def.ml_name, f->arg[i].name, what,
+                 huge ? " within " : "", huge ? room : "");
     return false;
 }
 
@@ -82,7 +85,8 @@ static bool bind_value(const function *f, int i, PyObject *o, nb_value *v,
         v->kind = NB_VALUE_LIST;
         v->list = room;
         return nb_py_ints(o, room, 40, &v->n) ||
-               (PyErr_ExceptionMatches(PyExc_TypeError)
+               (PyErr_ExceptionMatches(PyExc_TypeError) ||
+                        PyErr_ExceptionMatches(PyExc_OverflowError)
                     ? wrong_type(f, i, "an int or a sequence of ints")
                     : false);
     default: {

@@ -346,6 +346,22 @@ def test_ints_beyond_64_bits():
         ones("float64") + 10**400
 
 
+def test_an_argument_beyond_int64_is_named():
+    key = nb.random.key(0)
+    for f, match in (
+        (lambda: nb.arange(2**63, 2**63 + 2, dtype="uint64"), "arange.*start"),
+        (lambda: nb.arange(2**63), "arange.*stop"),
+        (
+            lambda: nb.random.randint(key, 3, 0, 2**64 - 1, dtype="uint64"),
+            "randint: high",
+        ),
+        (lambda: nb.zeros((2, 2**70)), "zeros: shape"),
+        (lambda: nb.linspace(0, 10**400, 3), "linspace: stop.*float64"),
+    ):
+        with pytest.raises(OverflowError, match=match):
+            f()
+
+
 def test_a_float_overflows_to_infinity():
     same(ones("float16") * 1e6, np.full(2, math.inf), "float16")
     same(ones("float32") * -1e300, np.full(2, -math.inf), "float32")

@@ -1036,8 +1036,17 @@ def test_metadata_comes_back(tmp_path):
     assert nb.load(path).metadata == {}
     with pytest.raises(ValueError, match="metadata"):
         nb.save(tmp_path / "x.npz", {"x": nb.ones(1)}, {"step": "3"})
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="metadata.*'step' is 3"):
         nb.save(path, {"x": nb.ones(1)}, {"step": 3})
+    with pytest.raises(TypeError, match="metadata.*3 is 'step'"):
+        nb.save(path, {"x": nb.ones(1)}, {3: "step"})
+
+
+@pytest.mark.parametrize("tree", [nb.ones(1), {"x": nb.ones(1)}])
+def test_suffixes_that_name_no_format(tmp_path, tree):
+    for name in ("x.pt", "x"):
+        with pytest.raises(ValueError, match=f"{name}: .*suffix.*safetensors"):
+            nb.save(tmp_path / name, tree)
 
 
 def test_paths_of_every_kind(tmp_path):
