@@ -138,11 +138,10 @@ static bool finish(haul *h, bool create_graph, bool accumulate)
 static bool store(haul *h, bool create_graph)
 {
     for (int i = 0; i < h->n; i++) {
-        PyObject *g = nb_py_wrap(h->grad[i]), *old = h->object[i]->grad;
+        PyObject *g = nb_py_wrap(h->grad[i]);
         if (!g) return false;
         ((nb_py_tensor *)g)->cut = !create_graph;
-        h->object[i]->grad = g;
-        Py_XDECREF(old);
+        nb_py_refer(h->object[i], &h->object[i]->grad, g);
     }
     return true;
 }

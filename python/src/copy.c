@@ -46,8 +46,9 @@ static PyObject *deepcopy(PyObject *o, PyObject *memo)
     PyObject *y = copy(o, NULL);
     (void)memo; /* which the module copy keeps itself */
     if (y && grad) {
-        ((nb_py_tensor *)y)->grad = grad = copy(grad, NULL);
-        if (!grad) Py_CLEAR(y);
+        nb_py_tensor *to = (nb_py_tensor *)y;
+        nb_py_refer(to, &to->grad, copy(grad, NULL));
+        if (!to->grad) Py_CLEAR(y);
     }
     return y;
 }

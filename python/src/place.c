@@ -192,11 +192,9 @@ static bool constrain(nb_py_tensor *self, nb_tensor *x, PyObject *spec)
 static int set_constraint(PyObject *o, PyObject *spec, void *unused)
 {
     nb_py_tensor *self = (nb_py_tensor *)o;
-    PyObject *old = self->constraint;
     bool none = !spec || spec == Py_None;
     if (!none && !constrain(self, X, spec)) return -1;
-    self->constraint = none ? NULL : Py_NewRef(spec);
-    Py_XDECREF(old);
+    nb_py_refer(self, &self->constraint, none ? NULL : Py_NewRef(spec));
     return 0;
 }
 

@@ -53,6 +53,10 @@ static inline bool nb_py_is_leaf(const nb_py_tensor *self)
 /* A Tensor around x, which it keeps; NULL raises the engine's error. */
 PyObject *nb_py_wrap(nb_tensor *x);
 
+/* Gives it a reference of the caller's, or NULL, in a slot of its own, grad or
+ * constraint.  From then on the collector looks for cycles through it. */
+void nb_py_refer(nb_py_tensor *self, PyObject **slot, PyObject *to);
+
 /* Gives the object another value, which is traced if the old one was. */
 void nb_py_replace(nb_py_tensor *self, nb_tensor *x);
 

@@ -7,10 +7,11 @@
 
 PyTypeObject *nb_py_Tensor;
 
+/* The collector of cycles is not told of it: most tensors refer to no object. */
 static nb_py_tensor *bare(PyTypeObject *type)
 {
     nb_py_tensor *self = type == nb_py_Tensor
-                             ? PyObject_New(nb_py_tensor, type)
+                             ? PyObject_GC_New(nb_py_tensor, type)
                              : (nb_py_tensor *)PyType_GenericAlloc(type, 0);
     if (!self) return NULL;
     self->x = NULL;
@@ -32,8 +33,12 @@ PyObject *nb_py_wrap(nb_tensor *x)
 {
     if (nb_is_weak(x)) x = strong(x);
     if (!x) return nb_py_raise();
+    nb_keep(x); /* first: the collector may run, and let go of its owner */
     nb_py_tensor *self = bare(nb_py_Tensor);
-    if (self) self->x = nb_keep(x);
+    if (self)
+        self->x = x;
+    else
+        nb_drop(x);
     return (PyObject *)self;
 }
 
@@ -45,16 +50,43 @@ void nb_py_replace(nb_py_tensor *self, nb_tensor *x)
     if (traced) nb_set_traced(self->x, true);
 }
 
+static int traverse(PyObject *o, visitproc visit, void *arg)
+{
+    nb_py_tensor *self = (nb_py_tensor *)o;
+    Py_VISIT(Py_TYPE(o));
+    Py_VISIT(self->grad);
+    Py_VISIT(self->constraint);
+    return 0;
+}
+
+/* The value stays: whoever still has the object may ask for it. */
+static int clear(PyObject *o)
+{
+    nb_py_tensor *self = (nb_py_tensor *)o;
+    Py_CLEAR(self->grad);
+    Py_CLEAR(self->constraint);
+    return 0;
+}
+
+void nb_py_refer(nb_py_tensor *self, PyObject **slot, PyObject *to)
+{
+    PyObject *old = *slot;
+    *slot = to;
+    if (to && !PyObject_GC_IsTracked((PyObject *)self))
+        PyObject_GC_Track((PyObject *)self);
+    Py_XDECREF(old);
+}
+
 static void dealloc(PyObject *o)
 {
     nb_py_tensor *self = (nb_py_tensor *)o;
     PyTypeObject *type = Py_TYPE(o);
+    PyObject_GC_UnTrack(o);
     if (self->weakrefs) PyObject_ClearWeakRefs(o);
     nb_py_set_value(self, NULL);
-    Py_XDECREF(self->grad);
-    Py_XDECREF(self->constraint);
+    clear(o);
     if (type == nb_py_Tensor)
-        PyObject_Free(o);
+        PyObject_GC_Del(o);
     else /* a subclass may have come from elsewhere */
         ((freefunc)PyType_GetSlot(type, Py_tp_free))(o);
     Py_DECREF(type);
@@ -252,9 +284,7 @@ static int set_grad(PyObject *o, PyObject *v, void *unused)
         return -1;
     }
     Py_XINCREF(v);
-    PyObject *old = self->grad;
-    self->grad = v;
-    Py_XDECREF(old);
+    nb_py_refer(self, &self->grad, v);
     return 0;
 }
 
@@ -472,6 +502,8 @@ int nb_py_tensor_add(PyObject *module)
                     "requires_grad=False)\n--\n\nA lazy, immutable tensor."},
         {Py_tp_new, new},
         {Py_tp_dealloc, dealloc},
+        {Py_tp_traverse, traverse},
+        {Py_tp_clear, clear},
         {Py_tp_repr, repr},
         {Py_tp_str, repr},
         {Py_tp_hash, hash},
@@ -483,7 +515,7 @@ int nb_py_tensor_add(PyObject *module)
     static PyType_Spec spec = {
         .name = "nabla.Tensor",
         .basicsize = sizeof(nb_py_tensor),
-        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
         .slots = slots,
     };
     int n = 0, m = 0;

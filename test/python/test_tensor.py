@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import nabla as nb
+from nabla import _nabla
 
 
 def test_constructors_of_tensor():
@@ -383,6 +384,58 @@ def test_a_broken_pickle_is_a_value_error():
     ):
         with pytest.raises(ValueError):
             load(*args)
+
+
+class Plain(nb.Tensor):
+    pass
+
+
+class Slotted(nb.Tensor):
+    __slots__ = ("kept",)
+
+
+@pytest.mark.parametrize("kind", [nb.Tensor, Plain, Slotted])
+def test_cycles_through_grad_are_collected(kind):
+    def own():
+        x = kind([1.0])
+        x.grad = x
+        return [x]
+
+    def each_other():
+        x, y = kind([1.0]), kind([2.0])
+        x.grad, y.grad = y, x
+        return [x, y]
+
+    def after_backward():
+        x = kind([1.0], requires_grad=True)
+        nb.sum(x * x).backward()
+        x.grad.grad = x
+        return [x, x.grad]
+
+    def copied():
+        x = kind([1.0])
+        x.grad = nb.ones(1)
+        y = copy.deepcopy(x)
+        y.grad.grad = y
+        return [y, y.grad]
+
+    gc.collect()
+    before = _nabla.stats()["nodes_live"]
+    for make in (own, each_other, after_backward, copied):
+        gone = [weakref.ref(x) for x in make()]
+        gc.collect()
+        assert [ref() for ref in gone] == [None] * len(gone)
+    assert _nabla.stats()["nodes_live"] == before
+
+
+def test_what_a_cycle_still_reaches_stays():
+    x, y = nb.constant([1.0]), nb.constant([2.0])
+    x.grad, y.grad = y, x
+    del y
+    gc.collect()
+    assert x.grad.tolist() == [2.0] and x.grad.grad is x
+    x.grad = None
+    assert x.tolist() == [1.0] and x.grad is None
 
 
 def test_tensors_may_be_subclassed_and_weakly_referenced():
