@@ -225,21 +225,46 @@ static const char *why_not(const offered *m)
     return NULL;
 }
 
+static bool may_share(const char *why, PyObject *copy)
+{
+    if (!why || copy != Py_False) return true;
+    PyErr_Format(PyExc_ValueError,
+                 "__cuda_array_interface__: a copy is needed, as the memory "
+                 "%s, but copy=False",
+                 why);
+    return false;
+}
+
+/* Of what is borrowed by now, and is not copied for another reason. */
+static const char *odd_bools(const offered *m)
+{
+    bool odd = m->dtype == NB_BOOL && !nb_py_card_bools_are_settled(
+                                          m->device, m->rank, m->size, m->data);
+    return odd ? "holds bools that are neither 0 nor 1" : NULL;
+}
+
+static nb_tensor *copied(const offered *m, nb_tensor *x)
+{
+    offered bytes = *m;
+    bytes.dtype = NB_U8;
+    return m->dtype == NB_BOOL
+               ? nb_py_card_bools(borrowed_on(&bytes, m->device))
+               : nb_device_copy(x);
+}
+
 static PyObject *take(offered *m, PyObject *copy)
 {
     const char *why = why_not(m);
-    if (why && copy == Py_False)
-        return PyErr_Format(PyExc_ValueError,
-                            "__cuda_array_interface__: a copy is needed, as "
-                            "the memory %s, but copy=False",
-                            why);
+    if (!may_share(why, copy)) return NULL;
     if ((uintptr_t)m->data % nb_dtype_size(m->dtype))
         return bad("an address that is not aligned", NULL), NULL;
     ENTER;
     nb_tensor *x = borrowed(m);
     void *stream = (void *)(uintptr_t)m->stream;
     if (x && nb_device_after(m->device, stream) != NB_OK) x = NULL;
-    if (x && (why || copy == Py_True)) x = nb_device_copy(x);
+    if (x && !why && copy != Py_True) why = odd_bools(m);
+    if (x && (why || copy == Py_True))
+        x = may_share(why, copy) ? copied(m, x) : NULL;
     PyObject *y = x ? nb_py_wrap(x) : nb_py_raise();
     LEAVE;
     return y;

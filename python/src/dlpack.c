@@ -409,14 +409,17 @@ static bool check_import(PyObject *capsule, imported *m)
            check_dtype(m) && check_layout(m);
 }
 
-/* Of packed memory of the CPU; that of cards is taken at its word. */
+/* Of packed memory.  Sizes whose product overflows are no bytes to look at. */
 static bool has_odd_bools(const imported *m)
 {
+    const dl_tensor *t = m->t;
     int64_t n = 1;
-    if (m->dtype != NB_BOOL || m->device) return false;
-    for (int d = 0; d < m->t->ndim; d++)
-        if (__builtin_mul_overflow(n, m->t->shape[d], &n)) return false;
-    return !nb_bool_is_settled(m->data, (size_t)n);
+    if (m->dtype != NB_BOOL) return false;
+    for (int d = 0; d < t->ndim; d++)
+        if (__builtin_mul_overflow(n, t->shape[d], &n)) return false;
+    return m->device ? !nb_py_card_bools_are_settled(m->device, t->ndim,
+                                                     t->shape, m->data)
+                     : !nb_bool_is_settled(m->data, (size_t)n);
 }
 
 /* Why the memory cannot be shared, or NULL. */
@@ -458,11 +461,20 @@ static nb_tensor *import_shared(const imported *m, const int64_t *strides)
     return x;
 }
 
+static nb_tensor *import_copy_there(const imported *m)
+{
+    imported bytes = *m;
+    if (m->dtype != NB_BOOL)
+        return nb_device_copy(import_shared(m, m->t->strides));
+    bytes.dtype = NB_U8;
+    return nb_py_card_bools(import_shared(&bytes, m->t->strides));
+}
+
 static nb_tensor *import_copy(const imported *m)
 {
     const dl_tensor *t = m->t;
     char *data;
-    if (m->device) return nb_device_copy(import_shared(m, t->strides));
+    if (m->device) return import_copy_there(m);
     size_t item = nb_dtype_size(m->dtype);
     nb_tensor *x = nb_py_fresh(m->dtype, t->ndim, t->shape, &data);
     if (!x) return NULL;

@@ -41,6 +41,33 @@ bool nb_py_is_packed(int rank, const int64_t *size, const int64_t *stride)
     return packed;
 }
 
+static bool most_is_1(nb_tensor *bytes)
+{
+    unsigned char most = 0;
+    if (bytes && !nb_elements(bytes)) return true;
+    nb_tensor *x = nb_reduce_max(bytes, -1, NULL, false);
+    return x && nb_py_realize(1, &x) && nb_read(x, NB_U8, &most) == NB_OK &&
+           most <= 1;
+}
+
+/* What cannot be told is not taken for settled: the copy says what is wrong. */
+bool nb_py_card_bools_are_settled(int device, int rank, const int64_t *size,
+                                  void *data)
+{
+    if (nb_scope_open() != NB_OK) return nb_error_clear(), false;
+    bool yes = most_is_1(
+        nb_borrow_on(device, NB_U8, rank, size, NULL, data, NULL, NULL));
+    LEAVE;
+    if (!yes) nb_error_clear(), PyErr_Clear();
+    return yes;
+}
+
+nb_tensor *nb_py_card_bools(nb_tensor *bytes)
+{
+    nb_tensor *x = bytes ? nb_not_equal(bytes, nb_count(0)) : NULL;
+    return x && nb_py_realize(1, &x) ? x : NULL;
+}
+
 /* NumPy. */
 
 static PyObject *shape_of(nb_tensor *x)

@@ -13,6 +13,13 @@ nb_tensor *nb_py_fresh(nb_dtype d, int rank, const int64_t *size, char **data);
  * without gaps. */
 bool nb_py_is_packed(int rank, const int64_t *size, const int64_t *stride);
 
+/* Bools of others on a card, of which bytes other than 0 and 1 are true, too.
+ * Whether none is there, which the card is asked and what is not contiguous is
+ * not; and a copy in which none is, of a tensor over them as uint8. */
+bool nb_py_card_bools_are_settled(int device, int rank, const int64_t *size,
+                                  void *data);
+nb_tensor *nb_py_card_bools(nb_tensor *bytes);
+
 /* The methods __dlpack__ and __dlpack_device__, and the function import_dlpack
  * of an object or capsule, of copy, which is None, True or False, and of the
  * dtype that its elements have if the producer does not say, or None. */

@@ -7,6 +7,7 @@ import pytest
 from both import GPU, compare, values
 
 import nabla as nb
+from nabla import _nabla
 
 
 def test_waiting_and_memory() -> None:
@@ -194,6 +195,30 @@ def test_arrays_of_cuda_are_taken() -> None:
     assert nowhere.shape == (0, 4) and nowhere.device == GPU
     del x
     assert ((y * 2).numpy() == a * 2).all()
+
+
+def test_bools_of_others_are_any_byte_but_0() -> None:
+    odd = nb.constant(np.array([[0, 1], [255, 2]], "u1"), device="gpu")
+    plain = nb.constant(np.array([[0, 1], [1, 1]], "u1"), device="gpu")
+
+    def by_dlpack(x: nb.Tensor, copy: bool | None = None) -> nb.Tensor:
+        return _nabla.import_dlpack(Producer(x), copy, "bool")
+
+    def by_offer(x: nb.Tensor, copy: bool | None = None) -> nb.Tensor:
+        return _nabla.import_card_array(Offer(x, typestr="|b1"), copy)
+
+    for taken in (by_dlpack, by_offer):
+        for x, copy in ((odd, None), (odd, True), (odd.T, None), (plain, None)):
+            y = taken(x, copy)
+            assert y.device == GPU and y.dtype == nb.bool
+            assert nb.sum(y).item() == 3
+            assert (y.numpy().view("u1") == (x.numpy() != 0)).all()
+        with pytest.raises(ValueError, match="neither 0 nor 1"):
+            taken(odd, False)
+        assert address(taken(plain, False)) == address(plain)
+        assert address(taken(odd)) != address(odd)
+        none = nb.zeros((0, 2), dtype="uint8", device="gpu")
+        assert taken(none, False).shape == (0, 2)
 
 
 def test_offers_that_are_refused() -> None:
