@@ -68,7 +68,7 @@ typedef nb_status nb_op_rule(const nb_applied *c, nb_tensor *const *from,
 #define NB_LINEAR_ALL (~0u)
 
 typedef struct nb_op_spec {
-    const char *name;      /* letters, digits and _ */
+    const char *name;      /* of one that is registered: letters, digits, _ */
     const char *doc;       /* or NULL */
     const char *signature; /* "... m k, ... k n -> ... m n"; NULL: none */
     const char *params;    /* "x, y, alpha:float=1"; NULL: the tensors alone */

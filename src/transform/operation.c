@@ -176,13 +176,10 @@ static bool is_name(const char *s)
     return true;
 }
 
+/* An op of Python may be called anything; texts need a name. */
 static bool check_work(const nb_op_spec *s)
 {
     if (!s->name || !*s->name) return nb_fail(NB_EVALUE, "an op needs a name");
-    if (!is_name(s->name)) /* it is a word of listings */
-        return nb_fail(NB_EVALUE,
-                       "\"%s\" is no name for an op (letters, digits and _)",
-                       s->name);
     if (!s->kernel == !s->body)
         return nb_fail(NB_EVALUE, "%s: an op has a kernel or a body, %s",
                        s->name, s->kernel ? "not both" : "this has neither");
@@ -346,6 +343,8 @@ nb_op *nb_op_new(const nb_op_spec *spec)
 
 nb_op *nb_op_register(const nb_op_spec *spec)
 {
+    if (spec && spec->name && !is_name(spec->name))
+        return nb_fail(NB_EVALUE, "\"%s\" is no name for an op", spec->name);
     for (int i = 0; spec && spec->name && nb_op_at(i); i++)
         if (!strcmp(nb_op_at(i)->name, spec->name))
             return nb_fail(NB_EVALUE,
