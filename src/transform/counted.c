@@ -28,6 +28,12 @@ bool nb_known_whole(nb_tensor *x, int64_t *value)
     return nb_elements(x) == 1 && nb_read(x, NB_I64, value) == NB_OK;
 }
 
+nb_tensor *nb_number_like(int64_t value, nb_tensor *x)
+{
+    nb_tensor *y = nb_strong(nb_count(value), x);
+    return x->device ? nb_to_device(y, x->device) : y;
+}
+
 /* An integer that an int64 holds. */
 static bool fits(nb_dtype d, int64_t v, wide *value)
 {
@@ -35,10 +41,13 @@ static bool fits(nb_dtype d, int64_t v, wide *value)
     return nb_dtype_is_integer(d) && (v >= 0 || !nb_dtype_is_unsigned(d));
 }
 
-/* A tensor that need not be waited for. */
+/* A tensor that need not be waited for; a number on a card is one that goes
+ * there. */
 static bool known(nb_tensor *x, wide *value)
 {
     int64_t v;
+    while (x->op == &nb_op_to_device && !nb_tensor_done(x))
+        x = nb_tensor_in(x)[0];
     return !nb_rank(x) && (nb_tensor_is_number(x) || !x->device) &&
            nb_known_whole(x, &v) && fits((nb_dtype)x->dtype, v, value);
 }
@@ -191,12 +200,9 @@ static bool record(counter *c, nb_results *r)
     ok = ok && (!ny || nb_scan(nb_func_new(turn, c), ny, init.at, 0, NULL,
                                c->turns, false, &ny, y) == NB_OK);
     for (int k = 0; ok && k < c->states; k++) {
-        nb_tensor *last = c->init[k];
-        if (k != c->state || c->carried)
-            last = *at++;
-        else
-            last = nb_add(nb_or_zeros(NULL, last), nb_count(c->last));
-        ok = nb_results_add(r, last);
+        bool carried = k != c->state || c->carried;
+        ok = nb_results_add(r, carried ? *at++
+                                       : nb_number_like(c->last, c->init[k]));
     }
     nb_list_free(&init);
     nb_free(y);

@@ -72,8 +72,8 @@ static bool bounds(nb_tensor **lower, nb_tensor **upper, nb_dtype d)
     if (to > from && __builtin_sub_overflow(to, from, &turns))
         return nb_fail(NB_EOVERFLOW, "fori: too many turns from %lld to %lld",
                        (long long)from, (long long)to);
-    return (*lower = nb_strong(nb_count(from), *lower)) &&
-           (*upper = nb_strong(nb_count(to), *upper));
+    return (*lower = nb_number_like(from, *lower)) &&
+           (*upper = nb_number_like(to, *upper));
 }
 
 nb_status nb_fori(nb_tensor *lower, nb_tensor *upper, nb_func *body, int n,

@@ -35,8 +35,10 @@ bool nb_passes_record(nb_func *test, int n, nb_pass *pass, nb_results *r);
 bool nb_counted_record(const nb_region *region, int states,
                        nb_tensor *const *init, nb_results *r, bool *done);
 
-/* The value of an integer scalar that is at hand. */
+/* The value of an integer scalar that is at hand; and a number in the place of
+ * x: of its dtype, and where it is. */
 bool nb_known_whole(nb_tensor *x, int64_t *value);
+nb_tensor *nb_number_like(int64_t value, nb_tensor *x);
 
 /* How many passes a call has, and of all and of each the states and what is
  * kept: numbers, and where they begin. */
