@@ -1,9 +1,10 @@
 /* counted.c - a while loop whose turns can be counted beforehand, as a scan.
  *
  * So they can if the test compares an integer state with a number, the state
- * begins with a number, and every turn adds one to it.  Then nobody has to ask
- * before each turn, and what turns leave behind has its place in the plan.  A
- * state that only counts is not even carried: what it ends with is known. */
+ * begins with a number, and every turn adds one and the same to it.  Then nobody
+ * has to ask before each turn, and what turns leave behind has its place in the
+ * plan.  A state that only counts is not even carried: what it ends with is
+ * known. */
 #include "transform/passes.h"
 
 #include "core/convert.h"
@@ -41,14 +42,25 @@ static bool fits(nb_dtype d, int64_t v, wide *value)
     return nb_dtype_is_integer(d) && (v >= 0 || !nb_dtype_is_unsigned(d));
 }
 
+/* What goes to the device that x is on, or x; lent, as another thread may move
+ * it meanwhile, and let go of what it came from. */
+static nb_tensor *origin(nb_tensor *x)
+{
+    nb_graph_lock();
+    while (x->op == &nb_op_to_device && !nb_tensor_done(x))
+        x = nb_tensor_in(x)[0];
+    nb_keep(x);
+    nb_graph_unlock();
+    return nb_give(x);
+}
+
 /* A tensor that need not be waited for; a number on a card is one that goes
  * there. */
 static bool known(nb_tensor *x, wide *value)
 {
     int64_t v;
-    while (x->op == &nb_op_to_device && !nb_tensor_done(x))
-        x = nb_tensor_in(x)[0];
-    return !nb_rank(x) && (nb_tensor_is_number(x) || !x->device) &&
+    x = origin(x);
+    return x && !nb_rank(x) && (nb_tensor_is_number(x) || !x->device) &&
            nb_known_whole(x, &v) && fits((nb_dtype)x->dtype, v, value);
 }
 
