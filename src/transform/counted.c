@@ -146,7 +146,8 @@ static bool count(counter *c)
     return turns <= INT64_MAX;
 }
 
-/* Whether a state other than the counter is made of it. */
+/* Whether a state other than the counter is made of it.  Effects need not be
+ * asked: states come after those, and then none is a plain sum. */
 static bool is_read(const counter *c, bool *made)
 {
     const nb_graph *g = c->r->graph;
@@ -156,7 +157,6 @@ static bool is_read(const counter *c, bool *made)
         made[k] = k == c->state;
         for (int i = 0; i < l->nin; i++)
             made[k] = made[k] || made[l->in[i]];
-        read = read || (made[k] && l->op && l->op->effect);
     }
     for (int k = 0; k < c->states; k++)
         read = read || (k != c->state && made[g->result[k]]);

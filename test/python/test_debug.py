@@ -197,6 +197,17 @@ def test_loops_print_each_turn(printed: Any) -> None:
         assert loop(nb.constant(1.0)).item() == 8
         assert printed() == ["at 1.0", "at 2.0", "at 4.0"]
 
+    def counts(i: nb.Tensor) -> nb.Tensor:  # turns that one could count
+        nb.debug.print("turn {}", i)
+        return i + 1
+
+    for count in (
+        lambda: nb.while_loop(lambda i: i < 2, counts, 0),
+        nb.compile(lambda: nb.while_loop(lambda i: i < 2, counts, 0)),
+    ):
+        assert count().item() == 2
+        assert printed() == ["turn 0", "turn 1"]
+
 
 def test_branches_print_where_they_go(printed: Any) -> None:
     def side(name: str) -> Any:
